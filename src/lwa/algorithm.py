@@ -1,0 +1,181 @@
+"""Algorithm 1 of the paper: refresh the subset U, then move the parameter θ.
+
+Each function below is one chain's mathematics and stands beside the line of the paper it is. Nothing here draws a
+random number: proposals and uniforms arrive as arguments, so every transition can be enumerated. The two loops at the
+end run a cohort of chains: `write` plays lines 2-5 ahead of θ, `play` plays lines 7-11 behind them.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from lwa.decision import accepts, choose
+from lwa.parameters.kernel import Info, Kernel
+from lwa.rows.slots import Columns, put
+from lwa.subsets.weights import Weight
+from lwa.target import Target, Terms
+
+class Subset(NamedTuple):
+    """U as the chain on ν sees it (line 1: the current subset and its summary statistics)."""
+
+    indices: Array  # (n,)    which rows
+    statistics: Array  # (s, n)  S(Y_k) - s_N of each of them, float64
+    total: Array  # (s,)    their sum, so that S̄(Y_U) - s_N = total / n
+    distance: Array  # ()      ‖S̄(Y_U) - s_N‖
+
+
+class Candidate(NamedTuple):
+    """A proposed U' ~ R(U, ·): the rows that come in, the slots they take, and the uniform that decides."""
+
+    slots: Array  # (k,)
+    incoming: Array  # (k,)
+    statistics: Array  # (s, k)  S(Y_k) - s_N of the incoming rows
+    log_u: Array  # ()
+
+
+class Tape(NamedTuple):
+    """What one θ move needs to know: which slots of U changed just before it, and its own randomness."""
+
+    slots: Array  # (k,)  out of range, so ignored, where U did not change
+    rows: Columns  # the incoming rows, (*shape, k)
+    noise: Any  # what the kernel asked for
+    gain: Array  # ()    how strongly adaptation listens; 0 once it is frozen
+
+
+class State(NamedTuple):
+    """What the next θ move needs."""
+
+    theta: Array  # (d,)
+    terms: Terms  # the log target given U at θ, term by term
+    rows: Columns  # Y_U
+    tuning: Any  # what the kernel has learnt
+
+
+class Draw(NamedTuple):
+    """What diagnostics need of one θ move."""
+
+    theta: Array
+    log_density: Array
+    info: Info
+
+
+def assess(indices: Array, statistics: Array) -> Subset:
+    """A subset with its total and distance computed afresh from its rows' statistics."""
+    total = statistics.sum(-1)
+    return Subset(indices, statistics, total, distance(total, indices.shape[-1]))
+
+
+def distance(total: Array, n: int) -> Array:
+    """‖S̄(Y_U) - s_N‖ from the sum of centred statistics."""
+    return jnp.sqrt(jnp.sum((total / n) ** 2))
+
+
+def repeats(candidate: Candidate, U: Subset) -> Array:
+    """Whether an incoming row is in U already, or twice among the incoming: then U' is no subset of n rows.
+
+    Such a proposal is a self-loop. Drawing again instead would make R depend on U.
+    """
+    incoming = candidate.incoming
+    k = incoming.shape[-1]
+    twice = jnp.triu(incoming[:, None] == incoming[None, :], 1) if k > 1 else jnp.zeros((), bool)
+    return jnp.any(U.indices[None, :] == incoming[:, None]) | jnp.any(twice)
+
+
+def propose(U: Subset, candidate: Candidate) -> tuple[Array, Array]:
+    """Lines 2-3: the summary statistics of U', from what comes in and what goes out, and their distance to s_N."""
+    total = U.total + (candidate.statistics - U.statistics[:, candidate.slots]).sum(-1)
+    return total, distance(total, U.indices.shape[-1])
+
+
+def log_acceptance(old: Array, new: Array, weight: Weight, epsilon: Array) -> Array:
+    """Line 4, eq. (acc1): log Φ(‖S' - s_N‖/ε) - log Φ(‖S - s_N‖/ε). Every move's R is symmetric, so it cancels."""
+    return weight.log(new / epsilon) - weight.log(old / epsilon)
+
+
+def refresh(
+    U: Subset, candidate: Candidate, weight: Weight, epsilon: Array, *, exchange: bool = True
+) -> tuple[Subset, Array]:
+    """Lines 2-5: propose U', accept or leave. Also returns whether U changed."""
+    if candidate.slots.shape[-1] == 0:  # nothing comes in
+        return U, jnp.zeros((), bool)
+    total, away = propose(U, candidate)
+    accept = accepts(candidate.log_u, log_acceptance(U.distance, away, weight, epsilon))
+    if exchange:  # a fresh subset may share rows with the old one, an exchange may not
+        accept &= ~repeats(candidate, U)
+    slots = jnp.where(accept, candidate.slots, dropped(U, candidate.slots))
+    indices = put(slots, candidate.incoming, U.indices)
+    statistics = put(slots, candidate.statistics, U.statistics)
+    return Subset(indices, statistics, *choose(accept, (total, away), (U.total, U.distance))), accept
+
+
+def dropped(U: Subset, slots: Array) -> Array:
+    """Slots that `put` ignores, as many as `slots`."""
+    return U.indices.shape[-1] + jnp.arange(slots.shape[-1], dtype=slots.dtype)
+
+
+def spread(accepted: NDArray[np.bool_], L: int) -> tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Lines 6 and 10: one θ move after a refused proposal, L after a refresh.
+
+    For each θ move: the transition it belongs to, whether U changes just before it, and whether it ends its transition.
+    """
+    moves = np.where(accepted, L, 1)
+    source = np.repeat(np.arange(len(accepted)), moves)
+    last = np.cumsum(moves) - 1
+    first, ends = np.zeros(len(source), bool), np.zeros(len(source), bool)
+    first[last - moves + 1] = accepted
+    ends[last] = True
+    return source, first, ends
+
+
+def move(state: State, entry: Tape, target: Target, kernel: Kernel) -> tuple[State, Draw]:
+    """Lines 7-9: bring Y_U and the cached log target up to date, then one M-H move of θ on π(·|Y_U)."""
+    rows = jax.tree.map(partial(put, entry.slots), entry.rows, state.rows) if entry.slots.size else state.rows
+    terms = target.refresh(state.terms, state.theta, entry.slots, entry.rows)
+    theta, terms, info = kernel.step(entry.noise, state.tuning, state.theta, terms, partial(target.evaluate, rows=rows))
+    tuning = kernel.steer(state.tuning, info, entry.gain)
+    return State(theta, terms, rows, tuning), Draw(theta, terms.log_density, info)
+
+
+@partial(jax.jit, static_argnames=("weight", "exchange"), donate_argnames=("U",))
+def write(
+    U: Subset, candidates: Candidate, weight: Weight, epsilon: Array, *, exchange: bool
+) -> tuple[Subset, Array, Array]:
+    """Lines 2-5 over a page of candidates, for a cohort: the U chain alone. U never looks at θ, so it runs ahead.
+
+    Leaves of `U` are `(chains, ...)`, of `candidates` `(transitions, chains, ...)`. Returns the last U and, for each
+    transition, whether U changed and its distance. Totals are summed afresh at the start of a page, so that rounding
+    never builds up.
+    """
+
+    def one(U: Subset, candidate: Candidate) -> tuple[Subset, Array]:
+        return refresh(U, candidate, weight, epsilon, exchange=exchange)
+
+    def transition(U: Subset, candidate: Candidate) -> tuple[Subset, tuple[Array, Array]]:
+        U, accepted = jax.vmap(one)(U, candidate)
+        return U, (accepted, U.distance)
+
+    U, (accepted, distances) = jax.lax.scan(transition, jax.vmap(assess)(U.indices, U.statistics), candidates)
+    return U, accepted, distances
+
+
+@partial(jax.jit, static_argnames=("kernel",), donate_argnames=("state", "draws"))
+def play(
+    state: State, draws: Draw, tape: Tape, start: int, stop: int, target: Target, kernel: Kernel
+) -> tuple[State, Draw]:
+    """Lines 7-11 for the moves `start` to `stop` of a page, for a cohort: θ behind the tape.
+
+    The bounds are arguments of one compiled program, so how a page is cut into blocks changes no bit of any draw.
+    """
+
+    def step(t: Array, carry: tuple[State, Draw]) -> tuple[State, Draw]:
+        state, draws = carry
+        entry = jax.tree.map(lambda leaf: leaf[t], tape)
+        state, draw = jax.vmap(move, in_axes=(0, 0, None, None))(state, entry, target, kernel)
+        return state, jax.tree.map(lambda page, new: page.at[t].set(new), draws, draw)
+
+    return jax.lax.fori_loop(start, stop, step, (state, draws))

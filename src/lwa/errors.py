@@ -1,0 +1,27 @@
+"""What lwa raises: every message says what came, what is expected and what to type."""
+
+
+class LwaError(Exception):
+    """Base of every error that lwa raises on purpose."""
+
+
+class InputError(LwaError, ValueError):
+    """An argument, a model or a data set that lwa cannot work with."""
+
+
+class DataError(InputError):
+    """Rows that are empty, ragged, missing, non-numeric, non-finite or unreadable."""
+
+
+class ModelError(InputError):
+    """A log-likelihood, log-prior or start that raises, has the wrong shape or is not finite."""
+
+
+class RunFolderError(LwaError):
+    """A saved run that is missing, damaged or of another format."""
+
+
+def one_of(option: str, value: object, valid: list[str]) -> InputError:
+    """The error for an unknown name: it lists the valid ones."""
+    names = ", ".join(repr(name) for name in valid)
+    return InputError(f"{option}={value!r} is not known. Valid: {names}. Pass {option}={valid[0]!r}, for example.")

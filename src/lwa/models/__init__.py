@@ -1,0 +1,5 @@
+"""What is to be inferred."""
+
+from lwa.models.model import Model
+
+__all__ = ["Model"]

@@ -1,0 +1,106 @@
+"""Model: a log-likelihood per row, a log-prior and the shape of θ."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from lwa.errors import ModelError
+from lwa.rows.slots import Columns, to_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """What is to be inferred: f(Y_k|θ), p(θ) and where θ lives.
+
+    Parameters
+    ----------
+    log_likelihood
+        `(theta, rows) -> (n,)`: log f(Y_k|θ) of each row, written with `jax.numpy`. `rows` is shaped as the data:
+        an array, or a dict of arrays, of any number of rows.
+    log_prior
+        `theta -> scalar`: log p(θ), up to a constant.
+    init
+        A θ as a pytree (an array, or a dict of arrays): shapes, names and a start.
+    prior_draw
+        `key -> theta`, to start each chain from its own draw of the prior.
+    dims, coords
+        Names of the parameters' axes and their labels, as ArviZ has them.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, lwa
+    >>> model = lwa.Model(
+    ...     log_likelihood=lambda theta, y: -0.5 * (y - theta["mean"]) ** 2,
+    ...     log_prior=lambda theta: -0.5 * (theta["mean"] / 10) ** 2,
+    ...     init={"mean": 0.0},
+    ... )
+    """
+
+    log_likelihood: Callable[[Any, Any], Array]
+    log_prior: Callable[[Any], Array]
+    init: Any
+    prior_draw: Callable[[Array], Any] | None = None
+    dims: Mapping[str, Sequence[str]] | None = None
+    coords: Mapping[str, Sequence[Any]] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be a model before any data is read."""
+        for name in ("log_likelihood", "log_prior"):
+            if not callable(getattr(self, name)):
+                raise ModelError(f"{name}={getattr(self, name)!r} is not a function. Pass a function of theta.")
+        if self.prior_draw is not None and not callable(self.prior_draw):
+            raise ModelError(f"prior_draw={self.prior_draw!r} is not a function. Pass key -> theta, or leave it out.")
+        if not self.shapes:
+            raise ModelError(f"init={self.init!r} holds no parameter. Pass a theta such as {{'beta': jnp.zeros(3)}}.")
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The parameters by name, in the order of the flat vector."""
+        leaves = jax.tree_util.tree_flatten_with_path(self.init)[0]
+        shapes = {}
+        for path, leaf in leaves:
+            name = jax.tree_util.keystr(path, simple=True, separator=".") or "theta"
+            array = np.asarray(leaf)
+            if not (np.issubdtype(array.dtype, np.number) and np.isrealobj(array)):
+                raise ModelError(f"init[{name!r}]={leaf!r} is not a real number or array. Parameters are real.")
+            shapes[name] = array.shape
+        return shapes
+
+    @cached_property
+    def dimension(self) -> int:
+        """d, the length of the flat vector."""
+        return sum(int(np.prod(shape)) for shape in self.shapes.values())
+
+    def ravel(self, theta: Any) -> np.ndarray:
+        """θ as a flat float64 vector; refuses another structure or other shapes than `init`'s."""
+        structure = jax.tree.structure(self.init)
+        if jax.tree.structure(theta) != structure:
+            raise ModelError(f"theta has the structure {jax.tree.structure(theta)}, but init has {structure}.")
+        leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(theta)]
+        for (name, shape), leaf in zip(self.shapes.items(), leaves, strict=True):
+            if leaf.shape != shape:
+                raise ModelError(f"theta[{name!r}] has shape {leaf.shape}, but init has {shape}.")
+        return np.concatenate([leaf.ravel() for leaf in leaves])
+
+    def unravel(self, vector: Array) -> Any:
+        """θ as the user wrote it, from the flat vector the kernels move."""
+        leaves, start = [], 0
+        for shape in self.shapes.values():
+            size = int(np.prod(shape))
+            leaves.append(vector[start : start + size].reshape(shape))
+            start += size
+        return jax.tree.unflatten(jax.tree.structure(self.init), leaves)
+
+    def log_prior_at(self, vector: Array) -> Array:
+        """log p at a flat θ."""
+        return jnp.asarray(self.log_prior(self.unravel(vector)))
+
+    def log_likelihood_at(self, vector: Array, columns: Columns) -> Array:
+        """log f(Y_k|θ) at a flat θ, for rows with their slots on the last axis."""
+        return self.log_likelihood(self.unravel(vector), to_rows(columns))

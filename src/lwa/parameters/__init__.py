@@ -1,0 +1,6 @@
+"""θ: the kernels that move the parameters given a subset."""
+
+from lwa.parameters.kernel import Kernel
+from lwa.parameters.random_walk import RandomWalk
+
+__all__ = ["Kernel", "RandomWalk"]

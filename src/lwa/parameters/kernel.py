@@ -1,0 +1,57 @@
+"""What every θ kernel is: Q, one accept/reject, and what it learns during tune."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from jax import Array
+
+from lwa.decision import accepts, choose, probability
+from lwa.target import Terms
+
+type Evaluate = Callable[[Array], Terms]
+"""θ -> the log target given the current U. Gradient kernels differentiate its `total`."""
+
+
+class Info(NamedTuple):
+    """What diagnostics need of one move."""
+
+    acceptance: Array  # min(1, ratio)
+    accepted: Array
+    invalid: Array  # the proposal's log target was NaN or +inf, so it was rejected
+
+
+class Kernel(ABC):
+    """One M-H move of θ on π(·|Y_U), on flat vectors. Frozen: hyperparameters are fields, what it learns is `tuning`."""
+
+    @abstractmethod
+    def noise(self, key: Array, moves: int, theta: Array) -> Any:
+        """All the randomness of a page of moves, in one call; leaves `(moves, ...)`."""
+
+    @abstractmethod
+    def init(self, theta: Array) -> Any:
+        """What it knows before the first move."""
+
+    @abstractmethod
+    def step(
+        self, noise: Any, tuning: Any, theta: Array, terms: Terms, evaluate: Evaluate
+    ) -> tuple[Array, Terms, Info]:
+        """Lines 7-9 of Algorithm 1."""
+
+    @abstractmethod
+    def steer(self, tuning: Any, info: Info, gain: Array) -> Any:
+        """Learn from one move; must return `tuning` as it was where the gain is 0."""
+
+    @abstractmethod
+    def adapt(self, tuning: Any, path: Array, moves: Array) -> Any:
+        """Learn from the θ path `(m, d)` of the last m moves, `moves` being their number so far."""
+
+
+def metropolis(
+    log_u: Array, theta: Array, terms: Terms, proposed: Array, new: Terms, log_hastings: float | Array = 0.0
+) -> tuple[Array, Terms, Info]:
+    """Lines 8-9, eq. (cacc2): accept the proposed θ or leave it."""
+    log_ratio = new.log_density - terms.log_density + log_hastings
+    accept = accepts(log_u, log_ratio)
+    theta, terms = choose(accept, (proposed, new), (theta, terms))
+    return theta, terms, Info(probability(log_ratio), accept, new.invalid)

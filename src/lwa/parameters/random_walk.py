@@ -1,0 +1,105 @@
+"""Adaptive random walk: Q(θ, ·) = Normal(θ, scale² Σ), both learnt during tune and then frozen."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from lwa.errors import InputError
+from lwa.parameters.kernel import Evaluate, Info, Kernel, metropolis
+from lwa.target import Terms
+
+
+class Tuning(NamedTuple):
+    """What the walk has learnt of its target."""
+
+    log_scale: Array  # ()
+    factor: Array  # (d, d)  Cholesky factor of Σ
+    mean: Array  # (d,)    running moments of the path
+    covariance: Array  # (d, d)
+
+
+class Noise(NamedTuple):
+    """The randomness of one move."""
+
+    direction: Array  # (d,)  standard normal
+    log_u: Array
+
+
+@dataclass(frozen=True)
+class RandomWalk(Kernel):
+    """Gaussian random walk, shaped by the covariance of its own path and scaled to an acceptance rate.
+
+    The covariance is Haario's, with weights that grow with time so that the way from the start is forgotten; the
+    scale follows Robbins-Monro steps on the acceptance probability. Neither changes after tune.
+
+    Parameters
+    ----------
+    target_accept
+        The acceptance rate steered to. The paper's experiments keep 0.25 to 0.40.
+    scale
+        The first step size; tune corrects it within tens of moves.
+
+    References
+    ----------
+    Haario, Saksman, Tamminen (2001), An adaptive Metropolis algorithm.
+    """
+
+    target_accept: float = 0.3
+    scale: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Refuse rates and scales that no walk can have."""
+        if not 0.0 < self.target_accept < 1.0:
+            raise InputError(f"target_accept={self.target_accept!r} must lie in (0, 1). Pass target_accept=0.3.")
+        if not 0.0 < self.scale < float("inf"):
+            raise InputError(f"scale={self.scale!r} must be positive and finite. Pass scale=0.1.")
+
+    def noise(self, key: Array, moves: int, theta: Array) -> Noise:
+        """Directions and uniforms of a page."""
+        towards, decide = jax.random.split(key)
+        direction = jax.random.normal(towards, (moves, theta.shape[-1]), theta.dtype)
+        return Noise(direction, jnp.log(jax.random.uniform(decide, (moves,), theta.dtype)).astype(jnp.float64))
+
+    def init(self, theta: Array) -> Tuning:
+        """A round walk of the first step size."""
+        eye = jnp.eye(theta.shape[-1], dtype=theta.dtype)
+        return Tuning(jnp.log(jnp.asarray(self.scale, theta.dtype)), eye, theta, jnp.zeros_like(eye))
+
+    def step(
+        self, noise: Noise, tuning: Tuning, theta: Array, terms: Terms, evaluate: Evaluate
+    ) -> tuple[Array, Terms, Info]:
+        """θ' = θ + scale · factor · z. Q is symmetric."""
+        proposed = theta + jnp.exp(tuning.log_scale) * (tuning.factor @ noise.direction)
+        return metropolis(noise.log_u, theta, terms, proposed, evaluate(proposed))
+
+    def steer(self, tuning: Tuning, info: Info, gain: Array) -> Tuning:
+        """log scale ← log scale + gain (acceptance - target)."""
+        surprise = (info.acceptance - self.target_accept).astype(tuning.log_scale.dtype)
+        return tuning._replace(log_scale=tuning.log_scale + gain * surprise)
+
+    def adapt(self, tuning: Tuning, path: Array, moves: Array) -> Tuning:
+        """Blend the moments of the last m moves into the running ones, and walk by their Cholesky factor.
+
+        The i-th batch gets the weight 2/(i+1): moments then forget the start like 1/i². While moves are few against
+        d², correlations are shrunk towards zero.
+        """
+        m, d = path.shape
+        path = path.astype(jnp.float64)
+        rho = 2.0 / (moves / m + 1.0)
+        shift = path.mean(0) - tuning.mean
+        within = jnp.cov(path, rowvar=False, bias=True).reshape(d, d)
+        mean = tuning.mean + rho * shift
+        covariance = (1 - rho) * tuning.covariance + rho * (within + (1 - rho) * jnp.outer(shift, shift))
+        variance = jnp.diag(covariance)
+        shrink = d / (d + moves / 10.0)
+        factor = jnp.linalg.cholesky((1 - shrink) * covariance + shrink * jnp.diag(variance))
+        usable = jnp.all(jnp.isfinite(factor)) & jnp.all(variance > 0)
+        first = jnp.all(tuning.covariance == 0)
+        optimal = jnp.log(2.38 / jnp.sqrt(d))  # of a Gaussian target whose covariance is Σ
+        log_scale = jnp.where(usable & first, optimal, tuning.log_scale)
+        factor = jnp.where(usable, factor, tuning.factor)
+        dtype = tuning.factor.dtype
+        return Tuning(log_scale.astype(dtype), factor.astype(dtype), mean.astype(dtype), covariance.astype(dtype))

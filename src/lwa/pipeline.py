@@ -1,0 +1,261 @@
+"""Tape ahead, θ behind, block by block.
+
+A cohort is a fixed number of chains in one compiled program. Its `TapeWriter` runs the U chain a page ahead, on a
+thread of its own, beside the data; its θ chain plays the pages. Cohorts run side by side, one a core.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from lwa.algorithm import Draw, State, Subset, Tape, play, spread
+from lwa.parameters.kernel import Info, Kernel
+from lwa.randomness import Purpose, keys
+from lwa.rows.slots import to_columns
+from lwa.subsets.chain import SubsetChain
+from lwa.target import Target, Terms
+
+ADAPT_EVERY = 32
+"""Moves between two looks at the path during tune; a power of two, as pages are, so that none straddles a page."""
+MOST_MOVES = 1024
+PAGE_BYTES = 4 * 2**20
+"""A page holds at most so many moves, and so many bytes a chain."""
+
+
+def page_length(entry_bytes: int) -> int:
+    """Moves a page: a power of two that depends on the problem alone, never on the machine, since keys count pages."""
+    return min(MOST_MOVES, 1 << (max(1, PAGE_BYTES // max(1, entry_bytes)).bit_length() - 1))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Everything that chains share."""
+
+    subsets: SubsetChain
+    target: Target
+    kernel: Kernel
+    refresh_steps: int  # L
+    tune: int  # moves
+    dtype: Any  # the working precision of θ and of the rows
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
+        return self.subsets.seed
+
+    @property
+    def page(self) -> int:
+        """Moves a page, and transitions a page of the U chain."""
+        return self.subsets.page
+
+
+class Entries(NamedTuple):
+    """The U side of a page of θ moves; arrays are `(moves, chains, ...)`."""
+
+    refreshed: NDArray[np.bool_]  # U changed just before this move
+    ends: NDArray[np.bool_]  # this move ends its transition of Algorithm 1
+    distance: NDArray[np.float64]
+    slots: NDArray[np.int32]
+    rows: Any  # leaves (moves, chains, *shape, k)
+
+
+class TapeWriter:
+    """The U chains of a cohort, written as pages of θ moves."""
+
+    def __init__(self, problem: Problem, chains: Sequence[int], U: Subset) -> None:
+        self.problem, self.chains, self.U = problem, chains, U
+        self.pages = 0  # of transitions, written so far
+        self.store: Any = None  # transitions that some chain has still to play, leaves (transitions, chains, ...)
+        self.queues = [(np.empty(0, np.intp), np.empty(0, bool), np.empty(0, bool)) for _ in chains]
+
+    def __call__(self) -> Entries:
+        """The next page."""
+        with jax.enable_x64(True):
+            while min(len(source) for source, _, _ in self.queues) < self.problem.page:
+                self._advance()
+            return self._cut()
+
+    def _advance(self) -> None:
+        """Another page of transitions behind those in store."""
+        self.U, done = self.problem.subsets.advance(self.U, self.chains, self.pages)
+        self.pages += 1
+        kept = 0 if self.store is None else len(self.store.accepted)
+        if kept == 0:
+            self.store = done
+        else:
+            self.store = jax.tree.map(lambda old, new: np.concatenate([old, new]), self.store, done)
+        for c in range(len(self.chains)):
+            source, first, ends = spread(done.accepted[:, c], self.problem.refresh_steps)
+            added = (source + kept, first, ends)
+            self.queues[c] = tuple(np.concatenate(pair) for pair in zip(self.queues[c], added, strict=True))
+
+    def _cut(self) -> Entries:
+        """A page of moves off the front of every chain's queue."""
+        page, n = self.problem.page, self.problem.subsets.n
+        source, refreshed, ends = (
+            np.stack([queue[i][:page] for queue in self.queues], axis=1) for i in range(3)
+        )
+        chain = np.arange(len(self.chains))
+        slots, distance = self.store.slots[source, chain], self.store.distance[source, chain]
+        ignored = n + np.arange(slots.shape[-1], dtype=np.int32)
+        batch = jax.tree.map(lambda leaf: leaf[source, chain], self.store.rows)
+        entries = Entries(
+            refreshed, ends, distance, np.where(refreshed[..., None], slots, ignored),
+            to_columns(batch, self.problem.dtype, axis=2),
+        )
+        oldest = min(int(queue[0][page]) if len(queue[0]) > page else len(self.store.accepted) for queue in self.queues)
+        self.queues = [(queue[0][page:] - oldest, queue[1][page:], queue[2][page:]) for queue in self.queues]
+        self.store = jax.tree.map(lambda leaf: leaf[oldest:], self.store)
+        return entries
+
+
+class Moves(NamedTuple):
+    """What a cohort did in a stretch of θ moves; arrays are `(moves, chains, ...)`."""
+
+    theta: NDArray[Any]
+    log_density: NDArray[np.float64]
+    acceptance: NDArray[np.float64]
+    accepted: NDArray[np.bool_]
+    invalid: NDArray[np.bool_]
+    refreshed: NDArray[np.bool_]
+    ends: NDArray[np.bool_]
+    distance: NDArray[np.float64]
+
+
+class Cohort:
+    """Some chains of a run, side by side: their tape, their θ and where they are on it."""
+
+    def __init__(self, problem: Problem, chains: Sequence[int], U: Subset, theta: Array) -> None:
+        self.problem, self.chains = problem, chains
+        with jax.enable_x64(True):
+            self.state = first_state(problem, U, theta)
+            self.draws = blank_page(problem, self.state)
+        self.moves = 0
+        self.frozen = problem.tune == 0
+        self.ahead = ThreadPoolExecutor(1, thread_name_prefix="lwa-tape")
+        self.writer = TapeWriter(problem, chains, U)
+        self.coming: Future[Entries] = self.ahead.submit(self.writer)
+
+    def run(self, stop: int) -> Moves:
+        """Play up to the `stop`-th move of the run."""
+        done: list[Moves] = []
+        with jax.enable_x64(True):
+            while self.moves < stop:
+                at = self.moves % self.problem.page
+                if at == 0:
+                    self._next_page()
+                end = min(stop - self.moves + at, self.problem.page)
+                if not self.frozen:
+                    end = min(end, at - at % self._adapt_every + self._adapt_every)
+                self.state, self.draws = play(
+                    self.state, self.draws, self.tape, at, end, self.problem.target, self.problem.kernel
+                )
+                done.append(self._collect(at, end))
+                self.moves += end - at
+                if not self.frozen and end % self._adapt_every == 0:
+                    self._adapt(end)
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *done)
+
+    def freeze(self) -> None:
+        """End of tune: nothing is learnt from here on."""
+        self.frozen = True
+        if self.moves % self.problem.page:  # the page at hand was cut while adaptation still listened
+            with jax.enable_x64(True):
+                self.tape = self.tape._replace(gain=jnp.zeros_like(self.tape.gain))
+
+    def close(self) -> None:
+        """Stop writing ahead."""
+        self.coming.cancel()
+        self.ahead.shutdown(wait=True)
+
+    @property
+    def _adapt_every(self) -> int:
+        return min(ADAPT_EVERY, self.problem.page)
+
+    def _next_page(self) -> None:
+        page = self.moves // self.problem.page
+        self.entries = self.coming.result()
+        self.coming = self.ahead.submit(self.writer)
+        drawn = keys(self.problem.seed, Purpose.THETA, self.chains, page)
+        noise = page_noise(drawn, self.state.theta, self.problem.page, self.problem.kernel)
+        gain = np.zeros(self.problem.page) if self.frozen else steering_gain(self.moves + np.arange(self.problem.page))
+        gain = np.broadcast_to(gain.astype(self.problem.dtype)[:, None], (self.problem.page, len(self.chains)))
+        self.tape = jax.device_put(Tape(self.entries.slots, self.entries.rows, noise, gain))
+
+    def _adapt(self, end: int) -> None:
+        path = self.draws.theta[end - self._adapt_every : end]
+        tuning = adapt(self.state.tuning, path, float(self.moves), self.problem.kernel)
+        self.state = self.state._replace(tuning=tuning)
+
+    def _collect(self, at: int, end: int) -> Moves:
+        theta, log_density, info = jax.tree.map(lambda page: np.asarray(page)[at:end].copy(), self.draws)
+        entries = self.entries
+        return Moves(theta, log_density, *info, entries.refreshed[at:end], entries.ends[at:end], entries.distance[at:end])
+
+
+def steering_gain(moves: NDArray[np.int64]) -> NDArray[np.float64]:
+    """How strongly the scale follows the acceptance rate: firmly at first, ever less as tune goes on."""
+    return (1.0 + moves / 10.0) ** -0.6
+
+
+def first_state(problem: Problem, U: Subset, theta: Array) -> State:
+    """Every chain at its start, with its subset's rows on the device."""
+    rows = jax.device_put(to_columns(problem.subsets.take(U), problem.dtype, axis=1))
+    theta = jnp.asarray(theta, problem.dtype)
+    state = State(theta, evaluate(problem.target, theta, rows), rows, jax.vmap(problem.kernel.init)(theta))
+    return jax.tree.map(jnp.copy, state)  # `play` takes the memory over, so no two leaves may share it
+
+
+def blank_page(problem: Problem, state: State) -> Draw:
+    """Room for a page of draws."""
+    shape = (problem.page, len(state.theta))
+    false = jnp.zeros(shape, bool)
+    theta = jnp.zeros((problem.page, *state.theta.shape), problem.dtype)
+    return Draw(theta, jnp.zeros(shape), Info(jnp.zeros(shape), false, false.copy()))
+
+
+@jax.jit
+def evaluate(target: Target, theta: Array, rows: Any) -> Terms:
+    """The log target of each chain at its θ given its own rows."""
+    return jax.vmap(target.evaluate)(theta, rows)
+
+
+@partial(jax.jit, static_argnames=("moves", "kernel"))
+def page_noise(keys: Array, theta: Array, moves: int, kernel: Kernel) -> Any:
+    """The randomness of a page, `(moves, chains, ...)`."""
+    return jax.vmap(lambda key, theta: kernel.noise(key, moves, theta), out_axes=1)(keys, theta)
+
+
+@partial(jax.jit, static_argnames=("kernel",))
+def adapt(tuning: Any, path: Array, moves: Array, kernel: Kernel) -> Any:
+    """Each chain learns from its own path."""
+    return jax.vmap(kernel.adapt, in_axes=(0, 1, None))(tuning, path, moves)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How many moves to play between two looks at the clock: as many as fit into a quarter of a second.
+
+    Nothing depends on it but how soon a run reacts; no block lasts longer than half a second once two have been timed.
+    """
+
+    moves: int = ADAPT_EVERY
+    seconds: float = 0.25
+
+    def after(self, took: float) -> "Blocks":
+        """The next block's length, from what this one took; growth is bounded, since the first ones compile."""
+        fitting = self.moves * self.seconds / max(took, 1e-6)
+        return replace(self, moves=max(1, min(int(fitting), 4 * self.moves)))
+
+
+def side_by_side(cohorts: Sequence[Cohort], pool: ThreadPoolExecutor, stop: int) -> list[Moves]:
+    """Every cohort up to the same move, one a thread."""
+    return [future.result() for future in [pool.submit(cohort.run, stop) for cohort in cohorts]]

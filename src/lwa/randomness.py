@@ -1,0 +1,47 @@
+"""Where every random number comes from: a seed, a purpose, a chain and a page of moves, never a block.
+
+So block lengths, budgets and interruptions change no draw, and any page can be drawn again on its own.
+"""
+
+import secrets
+from collections.abc import Sequence
+from enum import IntEnum
+
+import jax
+import numpy as np
+from jax import Array
+
+from lwa.errors import InputError
+
+
+class Purpose(IntEnum):
+    """Independent streams of one seed. The numbers are part of what makes a run repeatable: never reuse one."""
+
+    FIRST_SUBSET = 0
+    SUBSET_PILOT = 1
+    SUBSET_BURN_IN = 2
+    SUBSET = 3
+    START = 4
+    THETA = 5
+    PRECISION = 6
+
+
+def as_seed(seed: object) -> int:
+    """A whole number ≥ 0; a fresh one where None."""
+    if seed is None:
+        return secrets.randbits(63)
+    if isinstance(seed, int | np.integer) and not isinstance(seed, bool) and seed >= 0:
+        return int(seed)
+    raise InputError(f"seed={seed!r} must be a whole number >= 0, or None for a fresh one. Pass seed=1, for example.")
+
+
+def generator(seed: int, purpose: Purpose, chain: int, page: int = 0) -> np.random.Generator:
+    """A NumPy generator of its own for this page."""
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed, spawn_key=(purpose, chain, page))))
+
+
+def keys(seed: int, purpose: Purpose, chains: Sequence[int], page: int = 0) -> Array:
+    """A JAX key for each chain, of its own for this page."""
+    sequences = [np.random.SeedSequence(seed, spawn_key=(purpose, chain, page)) for chain in chains]
+    words = np.stack([sequence.generate_state(2, np.uint32) for sequence in sequences])
+    return jax.random.wrap_key_data(words, impl="threefry2x32")

@@ -1,0 +1,53 @@
+"""From whatever a user has to rows."""
+
+import os
+from collections.abc import Mapping
+from numbers import Number
+from typing import Any, Protocol, runtime_checkable
+
+from numpy.typing import NDArray
+
+from lwa.errors import DataError
+from lwa.rows.memory import ArrayRows
+from lwa.rows.npy import open_npy
+from lwa.rows.source import Rows
+from lwa.rows.tables import is_series, is_table, table_columns
+
+
+@runtime_checkable
+class _ArrayLike(Protocol):
+    """NumPy and JAX arrays and their like."""
+
+    def __array__(self) -> NDArray[Any]: ...
+
+
+def as_rows(data: object) -> Rows:
+    """Rows of anything that holds them; an object with the three methods of `Rows` passes unchanged.
+
+    Parameters
+    ----------
+    data
+        An array (NumPy, memory-mapped, JAX) or a list of numbers, a dict of these, a pandas or polars DataFrame, an
+        Arrow table, the path of a ``.npy`` file, or a `Rows` object. Nothing is copied that NumPy can view.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> len(as_rows({"x": np.zeros((4, 2)), "y": np.ones(4)}))
+    4
+    """
+    if is_table(data):
+        return ArrayRows(table_columns(data))
+    if isinstance(data, type):
+        raise DataError(f"data is the class {data.__name__}; an object is expected. Pass {data.__name__}(...).")
+    if isinstance(data, Rows):
+        return data
+    if isinstance(data, str | os.PathLike):
+        return open_npy(data)
+    if is_series(data) or isinstance(data, Mapping | list | tuple | _ArrayLike | Number):
+        return ArrayRows(data)
+    raise DataError(
+        f"data is of type {type(data).__name__}. Pass an array or a list of numbers, a dict of arrays, a pandas or "
+        "polars DataFrame, a pyarrow Table, the path of a '.npy' file, or an object with the methods __len__, "
+        "take(indices) and blocks(size) (lwa.rows.Rows)."
+    )

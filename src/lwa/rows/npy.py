@@ -1,0 +1,107 @@
+"""Rows of a `.npy` file, mapped into memory and read as they are needed."""
+
+import math
+import mmap
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lwa.errors import DataError
+from lwa.rows.memory import ArrayRows
+from lwa.rows.source import Batch
+
+
+@dataclass(frozen=True, eq=False)
+class NpyRows:
+    """Rows of a mapped file, guarded: to read past the end of a mapped file that shrank kills the process (SIGBUS)."""
+
+    path: Path
+    rows: ArrayRows
+    mapping: mmap.mmap
+    size: int
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return len(self.rows)
+
+    def take(self, indices: NDArray[np.int64]) -> Batch:
+        """Rows at these positions, in this order."""
+        self._check_size()
+        return self.rows.take(indices)
+
+    def blocks(self, size: int) -> Iterator[Batch]:
+        """All rows in order, `size` at a time: views of the mapped file."""
+        self._check_size()
+        for batch in self.rows.blocks(size):
+            yield batch
+            self._check_size()
+
+    def _check_size(self) -> None:
+        # The mapping asks for the size of the file it holds open: a file moved or deleted since is still whole.
+        size = self.mapping.size()
+        if size < self.size:
+            raise DataError(
+                f"'{self.path}' shrank from {self.size} to {size} bytes while it was read. "
+                "Write it again with np.save and start anew."
+            )
+
+
+def open_npy(path: str | os.PathLike[str]) -> NpyRows:
+    """Map a `.npy` file; no row is read before it is asked for.
+
+    Parameters
+    ----------
+    path
+        A file written by ``np.save``. Rows that are contiguous on disk (C order) are the fastest to gather.
+    """
+    path = Path(path).expanduser()
+    if path.is_dir():
+        raise DataError(f"'{path}' is a folder; a '.npy' file is expected. Pass the path of one file.")
+    if path.suffix != ".npy":
+        raise DataError(
+            f"'{path}' ends in {path.suffix!r}; '.npy' is accepted. Read the file yourself and pass the array or "
+            "table, or write it once with np.save('rows.npy', array)."
+        )
+    try:
+        size = _check_file(path)
+        array = np.lib.format.open_memmap(path, mode="r")
+    except FileNotFoundError as error:
+        raise DataError(
+            f"'{path}' does not exist (working folder: '{Path.cwd()}'). Pass the path of a file."
+        ) from error
+    except OSError as error:
+        raise DataError(f"'{path}' cannot be read: {error.strerror}. Check its permissions with ls -l.") from error
+    except ValueError as error:
+        raise DataError(
+            f"'{path}' is not a .npy file, for all its name: {error}. Write it again with np.save(path, array)."
+        ) from error
+    try:
+        rows = ArrayRows(array)
+    except DataError as error:
+        raise DataError(f"'{path}': {error}") from error
+    assert isinstance(array.base, mmap.mmap)
+    return NpyRows(path, rows, array.base, size)
+
+
+def _check_file(path: Path) -> int:
+    """The bytes that the header promises, once the file is known to have them."""
+    with path.open("rb") as file:
+        version = np.lib.format.read_magic(file)
+        # Format 3 is format 2 with UTF-8 field names, which do not change the size.
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+        size, promised = os.fstat(file.fileno()).st_size, file.tell() + math.prod(shape) * dtype.itemsize
+    if dtype.hasobject:
+        raise DataError(
+            f"'{path}' holds Python objects (dtype {dtype}); numbers are expected. "
+            "Write it again with np.save(path, np.asarray(values, dtype=float))."
+        )
+    if size < promised:
+        raise DataError(
+            f"'{path}' is cut short: {size} bytes, where its header promises {promised}. Copy or write it again."
+        )
+    return promised

@@ -1,0 +1,35 @@
+"""What rows of data are to every other part of lwa: a length, a gather and a scan."""
+
+from collections.abc import Iterator
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+type Batch = NDArray[Any] | dict[str, NDArray[Any]]
+"""Some rows: one array, or named arrays that share their first axis."""
+
+
+@runtime_checkable
+class Rows(Protocol):
+    """The paper's Y: N rows, however they are stored. An object with these three methods is enough."""
+
+    def __len__(self) -> int:
+        """N, the number of rows."""
+
+    def take(self, indices: NDArray[np.int64]) -> Batch:
+        """Rows at these positions, in this order, at a cost of O(len(indices)) and never O(N)."""
+
+    def blocks(self, size: int) -> Iterator[Batch]:
+        """All rows in order, `size` at a time; the last block may be shorter."""
+
+
+def named(batch: Batch) -> dict[str | None, NDArray[Any]]:
+    """The arrays of a batch by name; a bare array has the name None."""
+    arrays: dict[Any, Any] = batch if isinstance(batch, dict) else {None: batch}
+    return {name: np.asarray(array) for name, array in arrays.items()}
+
+
+def label(name: object) -> str:
+    """What an error calls the array of this name."""
+    return "data" if name is None else f"column {name!r}"

@@ -1,0 +1,104 @@
+"""The chain on ν(U) ∝ Φ(‖S̄(Y_U) - s_N‖/ε), as an object of its own: it knows rows and statistics, never θ."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from lwa.algorithm import Candidate, Subset, assess, write
+from lwa.randomness import Purpose, generator
+from lwa.rows import Batch, Rows
+from lwa.subsets.moves import Move
+from lwa.subsets.weights import Weight
+from lwa.summaries import Statistic
+
+BURN_IN_RENEWALS = 5
+"""U's burn-in ends once it has accepted this many times n rows: each slot has then been renewed about so often."""
+BURN_IN_LIMIT = 50
+"""... or after this many times n proposed rows: a chain that refreshes less than every tenth time is not waited for."""
+
+
+class Page(NamedTuple):
+    """What the U chain did in a page of transitions; arrays are `(transitions, chains, ...)`."""
+
+    accepted: NDArray[np.bool_]
+    distance: NDArray[np.float64]
+    slots: NDArray[np.int32]  # (..., k)
+    rows: Batch  # the incoming rows, leaves (..., k, *shape)
+
+
+@dataclass(frozen=True)
+class SubsetChain:
+    """ν and R over given rows. Every method takes the numbers of the chains it runs, side by side."""
+
+    rows: Rows
+    statistic: Statistic
+    move: Move
+    weight: Weight
+    epsilon: float
+    n: int
+    seed: int
+    page: int  # transitions a page
+
+    def start(self, chains: Sequence[int]) -> Subset:
+        """A uniform subset for each chain."""
+        N = len(self.rows)
+        drawn = [generator(self.seed, Purpose.FIRST_SUBSET, chain).choice(N, self.n, replace=False) for chain in chains]
+        return self.of(np.stack(drawn))
+
+    def of(self, indices: NDArray[np.int64]) -> Subset:
+        """Given subsets, `(chains, n)`, with their statistics computed from their rows."""
+        values = self.statistic.centred(self.rows.take(indices.ravel()))
+        statistics = values.reshape(*indices.shape, self.statistic.dimension).swapaxes(-1, -2)
+        return jax.vmap(assess)(jnp.asarray(indices), jnp.asarray(statistics))
+
+    def candidates(self, chains: Sequence[int], page: int, purpose: Purpose) -> tuple[Candidate, Batch]:
+        """A page of proposals and the rows they would bring in, fetched in one vectorised call."""
+        N, size, k = len(self.rows), self.page, self.move.replaced(self.n)
+        slots = np.empty((size, len(chains), k), np.int32)
+        incoming = np.empty((size, len(chains), k), np.int64)
+        uniform = np.empty((size, len(chains)))
+        for c, chain in enumerate(chains):
+            rng = generator(self.seed, purpose, chain, page)
+            slots[:, c], incoming[:, c] = self.move.propose(rng, size, self.n, N)
+            uniform[:, c] = rng.random(size)
+        batch = self.rows.take(incoming.ravel())
+        statistics = self.statistic.centred(batch).reshape(*incoming.shape, self.statistic.dimension).swapaxes(-1, -2)
+        with np.errstate(divide="ignore"):  # log 0 = -inf accepts whatever has a positive weight, as it should
+            log_u = np.log(uniform)
+        batch = jax.tree.map(lambda leaf: leaf.reshape(*incoming.shape, *leaf.shape[1:]), batch)
+        return Candidate(*map(jnp.asarray, (slots, incoming, statistics, log_u))), batch
+
+    def advance(
+        self, U: Subset, chains: Sequence[int], page: int, purpose: Purpose = Purpose.SUBSET
+    ) -> tuple[Subset, Page]:
+        """One page of transitions for each chain. `U` is used up: its memory becomes the new one's."""
+        candidates, batch = self.candidates(chains, page, purpose)
+        epsilon = jnp.asarray(self.epsilon if self.move.weighted else np.inf)
+        U, accepted, distance = write(U, candidates, self.weight, epsilon, exchange=self.move.exchange)
+        return U, Page(np.asarray(accepted), np.asarray(distance), np.asarray(candidates.slots), batch)
+
+    def burn_in(self, U: Subset, chains: Sequence[int]) -> Subset:
+        """Forget the uniform start before θ sees any subset: finished without θ, so it biases nothing."""
+        if not self.move.weighted or self.statistic.dimension == 0:
+            return U  # a uniform subset is a draw of ν already
+        k, renewed, proposed, page = self.move.replaced(self.n), np.zeros(len(chains)), 0, 0
+        while renewed.min() < BURN_IN_RENEWALS * self.n and proposed < BURN_IN_LIMIT * self.n:
+            U, done = self.advance(U, chains, page, Purpose.SUBSET_BURN_IN)
+            renewed, proposed, page = renewed + k * done.accepted.sum(0), proposed + k * self.page, page + 1
+        return U
+
+    def at(self, epsilon: float) -> "SubsetChain":
+        """The same chain with another bandwidth."""
+        return replace(self, epsilon=epsilon)
+
+    def take(self, U: Subset) -> Any:
+        """Y_U: the rows of each chain's subset, leaves `(chains, n, *shape)`."""
+        indices = np.asarray(U.indices)
+        return jax.tree.map(
+            lambda leaf: leaf.reshape(*indices.shape, *leaf.shape[1:]), self.rows.take(indices.ravel())
+        )

@@ -1,0 +1,61 @@
+"""Φ: how fast the weight ν(U) ∝ Φ(‖S̄(Y_U) - s_N‖ / ε) of a subset falls with its distance."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from jax import Array
+
+from lwa.errors import one_of
+
+
+class Weight(ABC):
+    """Φ, known through its logarithm."""
+
+    @abstractmethod
+    def log(self, x: Array) -> Array:
+        """log Φ(x) for x = distance / ε ≥ 0, up to a constant."""
+
+
+@dataclass(frozen=True)
+class Gaussian(Weight):
+    """Φ(x) = exp(-x²/2), the paper's choice. The typical distance is ε√dim(S): ε itself is not a distance."""
+
+    def log(self, x: Array) -> Array:
+        """-x²/2."""
+        return -0.5 * x**2
+
+
+@dataclass(frozen=True)
+class Laplace(Weight):
+    """Φ(x) = exp(-x): heavier tails."""
+
+    def log(self, x: Array) -> Array:
+        """-x."""
+        return -x
+
+
+@dataclass(frozen=True)
+class Epanechnikov(Weight):
+    """Φ(x) = max(0, 1 - x²): no subset further than ε is ever visited."""
+
+    def log(self, x: Array) -> Array:
+        """log(1 - x²) inside the support, which no float can reach from outside.
+
+        A subset drawn at random lies outside. There the weight is exp(-10⁶ - x²): zero in every float, so ν is what
+        it should be, but still ordered, so that the chain finds its way in.
+        """
+        inside = x < 1.0
+        return jnp.where(inside, jnp.log1p(-jnp.where(inside, x, 0.0) ** 2), -1e6 - x**2)
+
+
+WEIGHTS: dict[str, Weight] = {"gaussian": Gaussian(), "laplace": Laplace(), "epanechnikov": Epanechnikov()}
+
+
+def as_weight(weight: object) -> Weight:
+    """Φ by name or as an object."""
+    if isinstance(weight, Weight):
+        return weight
+    if isinstance(weight, str) and weight in WEIGHTS:
+        return WEIGHTS[weight]
+    raise one_of("subset_weight", weight, list(WEIGHTS))

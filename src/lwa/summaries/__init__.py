@@ -1,0 +1,22 @@
+"""S: summary statistics, by which a subset is judged representative of all rows."""
+
+from lwa.errors import InputError
+from lwa.summaries.counts import Counts
+from lwa.summaries.per_row import PerRow, every_column, nothing
+from lwa.summaries.summary import Gathering, Statistic, Summary
+
+__all__ = ["Counts", "Gathering", "PerRow", "Statistic", "Summary", "as_summary"]
+
+
+def as_summary(summary: object, *, weighted: bool) -> Summary:
+    """S as given; `"auto"` is the mean of every column in units of its spread, or nothing where Φ plays no part."""
+    if isinstance(summary, Summary):
+        return summary
+    if summary == "auto":
+        return PerRow(every_column, scaled=True) if weighted else PerRow(nothing)
+    if callable(summary):
+        raise InputError("summary is a bare function. Pass summary=lwa.summaries.PerRow(function).")
+    raise InputError(
+        f"summary={summary!r} is not known. Valid: 'auto', lwa.summaries.PerRow(function), lwa.summaries.Counts(column). "
+        "Pass summary='auto', for example."
+    )

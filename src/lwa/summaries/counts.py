@@ -1,0 +1,92 @@
+"""Class counts: S̄(Y_U) is the share of each class in U."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lwa.errors import InputError
+from lwa.rows import Batch
+from lwa.summaries.summary import Gathering, Statistic, Summary
+
+MOST_LEVELS = 1000
+"""More distinct values than this are a measurement, not a class."""
+
+
+@dataclass(frozen=True)
+class Counts(Summary):
+    """The share of each class, as in the paper's classification and digits.
+
+    Parameters
+    ----------
+    column
+        The column that holds the class: a name where the data are a dict or a table, a position where they are a
+        matrix, `None` where they are one column of classes.
+    scaled
+        Divide each share by its spread √(p(1-p)), so that rare classes count as much as common ones.
+
+    Examples
+    --------
+    >>> import lwa
+    >>> summary = lwa.summaries.Counts("digit")
+    """
+
+    column: str | int | None = None
+    scaled: bool = False
+
+    def gather(self) -> "Tally":
+        """Levels and their frequencies."""
+        return Tally(self)
+
+    def select(self, batch: Batch) -> NDArray[Any]:
+        """The class of each row."""
+        if isinstance(batch, dict):
+            if self.column not in batch:
+                raise InputError(f"Counts(column={self.column!r}): no such column. Valid: {', '.join(map(repr, batch))}.")
+            values = batch[str(self.column)]
+        elif self.column is None:
+            values = batch
+        elif isinstance(self.column, int) and batch.ndim == 2 and -batch.shape[1] <= self.column < batch.shape[1]:
+            values = batch[:, self.column]
+        else:
+            raise InputError(
+                f"Counts(column={self.column!r}) does not fit rows of shape {batch.shape[1:]}. Pass the position of the "
+                "class column in a matrix, or None where the data are one column."
+            )
+        if values.ndim != 1:
+            raise InputError(f"Counts needs one class a row, but the column has shape {values.shape} for a batch.")
+        return values
+
+
+class Tally(Gathering):
+    """The levels of a `Counts` and how often each occurs."""
+
+    def __init__(self, summary: Counts) -> None:
+        self.summary = summary
+        self.counts: dict[Any, int] = {}
+
+    def visit(self, block: Batch) -> None:
+        """Add the block's counts."""
+        levels, counts = np.unique(self.summary.select(block), return_counts=True)
+        for level, count in zip(levels.tolist(), counts.tolist(), strict=True):
+            self.counts[level] = self.counts.get(level, 0) + count
+        if len(self.counts) > MOST_LEVELS:
+            raise InputError(
+                f"Counts(column={self.summary.column!r}) found more than {MOST_LEVELS} classes. Name a column of "
+                "classes, or use lwa.summaries.PerRow for a measurement."
+            )
+
+    def finish(self) -> Statistic:
+        """The share of each level, in ascending order of levels."""
+        levels = np.array(sorted(self.counts))
+        shares = np.array([self.counts[level] for level in levels.tolist()], np.float64)
+        shares /= shares.sum()
+        spread = np.sqrt(shares * (1 - shares))
+        scale = np.where(spread > 0, spread, 1.0) if self.summary.scaled else np.ones_like(shares)
+        select = self.summary.select
+
+        def per_row(batch: Batch) -> NDArray[np.float64]:
+            return (select(batch)[:, None] == levels).astype(np.float64)
+
+        return Statistic(per_row, shares, scale)

@@ -1,0 +1,96 @@
+"""Additive summaries: S̄(Y_U) is the mean over U of a function of single rows."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lwa.errors import InputError
+from lwa.rows import Batch
+from lwa.summaries.summary import Gathering, Statistic, Summary
+
+
+@dataclass(frozen=True)
+class PerRow(Summary):
+    """The mean over U of any function of rows.
+
+    Parameters
+    ----------
+    function
+        `rows -> (m,)` or `(m, s)`, NumPy or JAX, called on batches of rows.
+    scaled
+        Divide each component by its spread over all rows, so that ε counts standard deviations.
+
+    Examples
+    --------
+    >>> import numpy as np, lwa
+    >>> summary = lwa.summaries.PerRow(lambda rows: np.column_stack([rows["y"], rows["y"] ** 2]), scaled=True)
+    """
+
+    function: Callable[[Any], Any]
+    scaled: bool = False
+
+    def gather(self) -> "Moments":
+        """Means and spreads, in float64."""
+        return Moments(self)
+
+    def evaluate(self, batch: Batch) -> NDArray[np.float64]:
+        """The function's values as `(m, s)`; refuses values that are not one finite vector a row."""
+        m = len(next(iter(batch.values()))) if isinstance(batch, dict) else len(batch)
+        try:
+            values = np.asarray(self.function(batch), np.float64)
+        except Exception as error:
+            raise InputError(
+                f"The summary function raised {type(error).__name__}: {error}. It is called with a batch of {m} rows, "
+                "shaped as the data, and must return one number or vector for each."
+            ) from error
+        if values.ndim not in (1, 2) or len(values) != m:
+            raise InputError(
+                f"The summary function returned shape {values.shape} for {m} rows; ({m},) or ({m}, s) is expected. "
+                "Return one number or vector a row, not a sum over rows."
+            )
+        if not np.isfinite(values.sum()) and (bad := ~np.isfinite(values.reshape(m, -1)).all(1)).any():
+            raise InputError(
+                f"The summary function is NaN or infinite for {bad.sum()} of {m} rows, first for row {bad.argmax()} of "
+                "the batch. Return finite values."
+            )
+        return values.reshape(m, -1)
+
+
+class Moments(Gathering):
+    """Means and variances of a `PerRow`, merged block by block (Chan, Golub and LeVeque)."""
+
+    def __init__(self, summary: PerRow) -> None:
+        self.summary = summary
+        self.count = 0
+        self.mean: NDArray[np.float64] = np.zeros(0)
+        self.squares: NDArray[np.float64] = np.zeros(0)
+
+    def visit(self, block: Batch) -> None:
+        """Merge the block's mean and sum of squares into the running ones."""
+        values = self.summary.evaluate(block)
+        m, mean = len(values), values.mean(0)
+        if self.count == 0:
+            self.mean, self.squares = np.zeros_like(mean), np.zeros_like(mean)
+        shift, total = mean - self.mean, self.count + m
+        self.squares = self.squares + ((values - mean) ** 2).sum(0) + shift**2 * (self.count * m / total)
+        self.mean, self.count = self.mean + shift * (m / total), total
+
+    def finish(self) -> Statistic:
+        """s_N; a component that never varies is left unscaled, since it never differs from s_N either."""
+        spread = np.sqrt(self.squares / self.count)
+        scale = np.where(spread > 0, spread, 1.0) if self.summary.scaled else np.ones_like(spread)
+        return Statistic(self.summary.evaluate, self.mean, scale)
+
+
+def every_column(batch: Batch) -> NDArray[np.float64]:
+    """All columns side by side."""
+    columns = list(batch.values()) if isinstance(batch, dict) else [batch]
+    return np.concatenate([np.asarray(column, np.float64).reshape(len(column), -1) for column in columns], axis=1)
+
+
+def nothing(batch: Batch) -> NDArray[np.float64]:
+    """No statistic: every subset weighs the same."""
+    return every_column(batch)[:, :0]

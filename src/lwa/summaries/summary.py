@@ -1,0 +1,48 @@
+"""S: what makes two subsets alike. A summary is gathered over all rows in one streamed pass, then applied to batches."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lwa.rows import Batch
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A summary that has seen all rows: S per row, s_N, and the spread that scales it."""
+
+    per_row: Callable[[Batch], NDArray[np.float64]]  # (m rows) -> (m, s)
+    full: NDArray[np.float64]  # s_N
+    scale: NDArray[np.float64]  # 1 where it is not scaled
+
+    @property
+    def dimension(self) -> int:
+        """s."""
+        return len(self.full)
+
+    def centred(self, batch: Batch) -> NDArray[np.float64]:
+        """(S(Y_k) - s_N) / scale, (m, s): centring first keeps the U chain's sums small and so exact."""
+        return (self.per_row(batch) - self.full) / self.scale
+
+
+class Gathering(ABC):
+    """A summary on its way through the rows."""
+
+    @abstractmethod
+    def visit(self, block: Batch) -> None:
+        """Take in the next block."""
+
+    @abstractmethod
+    def finish(self) -> Statistic:
+        """s_N and spread, once every block has been visited."""
+
+
+class Summary(ABC):
+    """S, before it has seen any row."""
+
+    @abstractmethod
+    def gather(self) -> Gathering:
+        """Begin a pass over all rows."""
