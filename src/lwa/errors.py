@@ -25,3 +25,7 @@ def one_of(option: str, value: object, valid: list[str]) -> InputError:
     """The error for an unknown name: it lists the valid ones."""
     names = ", ".join(repr(name) for name in valid)
     return InputError(f"{option}={value!r} is not known. Valid: {names}. Pass {option}={valid[0]!r}, for example.")
+
+
+class LwaWarning(UserWarning):
+    """Something a user should know about their result."""

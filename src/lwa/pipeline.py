@@ -133,10 +133,10 @@ class Moves(NamedTuple):
 class Cohort:
     """Some chains of a run, side by side: their tape, their θ and where they are on it."""
 
-    def __init__(self, problem: Problem, chains: Sequence[int], U: Subset, theta: Array) -> None:
+    def __init__(self, problem: Problem, chains: Sequence[int], U: Subset, rows: Any, theta: Any) -> None:
         self.problem, self.chains = problem, chains
         with jax.enable_x64(True):
-            self.state = first_state(problem, U, theta)
+            self.state = first_state(problem, rows, theta)
             self.draws = blank_page(problem, self.state)
         self.moves = 0
         self.frozen = problem.tune == 0
@@ -206,10 +206,9 @@ def steering_gain(moves: NDArray[np.int64]) -> NDArray[np.float64]:
     return (1.0 + moves / 10.0) ** -0.6
 
 
-def first_state(problem: Problem, U: Subset, theta: Array) -> State:
+def first_state(problem: Problem, rows: Any, theta: Any) -> State:
     """Every chain at its start, with its subset's rows on the device."""
-    rows = jax.device_put(to_columns(problem.subsets.take(U), problem.dtype, axis=1))
-    theta = jnp.asarray(theta, problem.dtype)
+    rows, theta = jax.device_put((rows, theta))
     state = State(theta, evaluate(problem.target, theta, rows), rows, jax.vmap(problem.kernel.init)(theta))
     return jax.tree.map(jnp.copy, state)  # `play` takes the memory over, so no two leaves may share it
 
@@ -250,9 +249,10 @@ class Blocks:
     moves: int = ADAPT_EVERY
     seconds: float = 0.25
 
-    def after(self, took: float) -> "Blocks":
-        """The next block's length, from what this one took; growth is bounded, since the first ones compile."""
-        fitting = self.moves * self.seconds / max(took, 1e-6)
+    def after(self, took: float, moves: int) -> "Blocks":
+        """The next block's length, from the seconds that so many moves took; the first ones compile, so it may shrink
+        and grow again."""
+        fitting = moves * self.seconds / max(took, 1e-6)
         return replace(self, moves=max(1, min(int(fitting), 4 * self.moves)))
 
 

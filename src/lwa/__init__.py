@@ -1,0 +1,57 @@
+"""lwa: Bayesian inference on tall data at a fixed cost per step."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lwa import parameters, subsets, summaries
+    from lwa.budget import RowReads
+    from lwa.errors import DataError, InputError, LwaError, LwaWarning, ModelError, RunFolderError
+    from lwa.models.model import Model
+    from lwa.result import Result, load
+    from lwa.rows.source import Rows
+    from lwa.sampling import sample
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DataError",
+    "InputError",
+    "LwaError",
+    "LwaWarning",
+    "Model",
+    "ModelError",
+    "Result",
+    "RowReads",
+    "Rows",
+    "RunFolderError",
+    "load",
+    "parameters",
+    "sample",
+    "subsets",
+    "summaries",
+]
+
+_HOME = {
+    "Model": "lwa.models.model",
+    "Result": "lwa.result",
+    "RowReads": "lwa.budget",
+    "Rows": "lwa.rows.source",
+    "load": "lwa.result",
+    "sample": "lwa.sampling",
+} | dict.fromkeys(
+    ("DataError", "InputError", "LwaError", "LwaWarning", "ModelError", "RunFolderError"), "lwa.errors"
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for when it is asked for: `import lwa` itself loads nothing heavy."""
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    if name in __all__:
+        return import_module(f"lwa.{name}")
+    raise AttributeError(f"module 'lwa' has no attribute {name!r}. Public names: {', '.join(__all__)}.")
+
+
+def __dir__() -> list[str]:
+    return __all__

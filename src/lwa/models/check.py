@@ -1,0 +1,105 @@
+"""Is this a model that can be sampled? Asked before any pass over the data, and answered in words."""
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lwa.errors import ModelError
+from lwa.models.model import Model
+from lwa.rows import Batch
+
+HIDDEN = [Path(jax.__file__).parent, Path(__file__).parents[1]]
+"""Frames of JAX and of lwa say nothing about a user's function."""
+
+
+def check_model(model: Model, batch: Batch, dtype: Any) -> None:
+    """Trace the model on abstract rows shaped like `batch`: it must give one log-likelihood a row, for any number."""
+    theta = jax.eval_shape(lambda: model.unravel(jnp.zeros(model.dimension, dtype)))
+    with users_function("log_prior", "theta"):
+        prior = jax.eval_shape(model.log_prior, theta)
+    if np.shape(prior) != ():
+        raise ModelError(
+            f"log_prior returned {shape_of(prior)}; a single number is expected. Sum over the parameters: jnp.sum(...)."
+        )
+    for m in (5, 1):  # a shape that happens to fit one number of rows does not fit both; refreshes bring one at a time
+        rows = jax.tree.map(lambda leaf, m=m: jax.ShapeDtypeStruct((m, *leaf.shape[1:]), working(leaf.dtype, dtype)), batch)
+        with users_function("log_likelihood", f"theta and {m} rows"):
+            values = jax.eval_shape(model.log_likelihood, theta, rows)
+        if np.shape(values) == ():
+            raise ModelError(
+                f"log_likelihood returned a single number for {m} rows; one value a row, shape ({m},), is expected. "
+                "Return log f(Y_k|theta) of each row, not their sum."
+            )
+        if not hasattr(values, "shape") or values.shape != (m,):
+            raise ModelError(
+                f"log_likelihood returned {shape_of(values)} for {m} rows; one value a row, shape ({m},), is expected."
+            )
+        if not jnp.issubdtype(values.dtype, jnp.floating):
+            raise ModelError(f"log_likelihood returned {values.dtype} values; real numbers (floats) are expected.")
+
+
+def working(dtype: Any, precision: Any) -> Any:
+    """The type in which the device holds a column: floats in the working precision, others as they are."""
+    return precision if np.issubdtype(dtype, np.floating) else dtype
+
+
+def shape_of(value: Any) -> str:
+    """What came, in words."""
+    if hasattr(value, "shape"):
+        return f"shape {value.shape}"
+    return f"{type(value).__name__}"
+
+
+@contextmanager
+def users_function(name: str, arguments: str) -> Iterator[None]:
+    """Turn what a user's function raises into a ModelError that points to their line, without the frames of JAX."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except Exception as error:
+        own = [frame for frame in traceback.extract_tb(error.__traceback__) if not hidden(frame.filename)]
+        where = f" at {Path(own[-1].filename).name}, line {own[-1].lineno}: {own[-1].line}" if own else ""
+        first_line = (str(error).strip().splitlines() or ["no message"])[0]
+        hint = ""
+        if isinstance(error, jax.errors.JAXTypeError):
+            hint = " It must be written with jax.numpy, without Python branches on the values of theta or rows."
+        cause = error.with_traceback(pruned(error.__traceback__))
+        cause.__cause__, cause.__suppress_context__ = None, True
+        raise ModelError(
+            f"{name} raised {type(error).__name__} when called with {arguments}{where}\n  {first_line}{hint}"
+        ) from cause
+
+
+def hidden(filename: str) -> bool:
+    """Whether a frame belongs to JAX or lwa."""
+    return any(parent in Path(filename).parents for parent in HIDDEN)
+
+
+def pruned(frames: TracebackType | None) -> TracebackType | None:
+    """A traceback with only the user's frames."""
+    if frames is None:
+        return None
+    rest = pruned(frames.tb_next)
+    if hidden(frames.tb_frame.f_code.co_filename):
+        return rest
+    return TracebackType(rest, frames.tb_frame, frames.tb_lasti, frames.tb_lineno)
+
+
+def named(model: Model, vector: np.ndarray) -> dict[str, Any]:
+    """A flat θ by its names, for messages."""
+    named_values, start = {}, 0
+    for name, shape in model.shapes.items():
+        size = int(np.prod(shape))
+        named_values[name] = np.round(vector[start : start + size].reshape(shape), 6).tolist()
+        start += size
+    return named_values
+
+

@@ -1,0 +1,78 @@
+"""What a user sees while it runs, and how they stop it."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+
+class Display:
+    """A bar a phase, on standard error; silent where `shown` is False."""
+
+    def __init__(self, shown: bool) -> None:
+        self.console = Console(stderr=True, quiet=not shown)
+        self.bars = Progress(
+            TextColumn("{task.description:<14}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=self.console,
+            disable=not shown,
+        )
+        self.tasks: dict[str, Any] = {}
+
+    def __enter__(self) -> "Display":
+        """Begin to draw."""
+        self.bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the last state of the bars on the screen."""
+        self.bars.stop()
+
+    def say(self, text: str) -> None:
+        """One line above the bars."""
+        self.console.print(text, highlight=False)
+
+    def show(self, phase: str, done: int, total: int, note: str = "") -> None:
+        """Move a phase's bar, making it on first use."""
+        if phase not in self.tasks:
+            self.tasks[phase] = self.bars.add_task(phase, total=total, note=note)
+        self.bars.update(self.tasks[phase], completed=done, total=total, note=note)
+
+
+class Interruption:
+    """Whether Ctrl-C was pressed."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+
+@contextmanager
+def interruptible() -> Iterator[Interruption]:
+    """Ctrl-C ends the run at the next block and keeps what is there; a second one interrupts at once.
+
+    Signals reach the main thread alone: elsewhere this does nothing, and whoever owns the main thread decides.
+    """
+    interruption = Interruption()
+    if threading.current_thread() is not threading.main_thread():
+        yield interruption
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        interruption.asked = True
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield interruption
+    finally:
+        signal.signal(signal.SIGINT, before)

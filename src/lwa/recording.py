@@ -1,0 +1,66 @@
+"""From θ moves to kept draws: every `thinning`-th transition of Algorithm 1, with what happened since the last one."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lwa.pipeline import Moves
+
+
+class Kept(NamedTuple):
+    """Kept draws; arrays are `(draws, chains, ...)`."""
+
+    theta: NDArray[np.float64]
+    lp: NDArray[np.float64]  # log target given the subset of that moment
+    acceptance_rate: NDArray[np.float64]  # mean over the θ moves since the last kept draw
+    accepted: NDArray[np.bool_]  # the last of those moves
+    subset_accepted: NDArray[np.float64]  # share of U proposals accepted since the last kept draw
+    subset_distance: NDArray[np.float64]
+    n_rows_read: NDArray[np.int64]  # by the log-likelihood since the last kept draw
+
+
+class Recorder:
+    """The kept draws of one chain, as its moves come in."""
+
+    def __init__(self, thinning: int, n: int) -> None:
+        self.thinning, self.n = thinning, n
+        self.parts: list[Kept] = []
+        self.count = 0
+        self.open = np.zeros(4)  # since the last kept draw: moves, acceptance, refreshes, transitions
+
+    def add(self, moves: Moves, chain: int) -> None:
+        """Keep what is due among these moves of the cohort's `chain`-th chain."""
+        one = [np.ones(len(moves.ends)), moves.acceptance[:, chain], moves.refreshed[:, chain], moves.ends[:, chain]]
+        running = self.open[:, None] + np.cumsum(np.stack(one), axis=1)
+        ends = moves.ends[:, chain]
+        due = np.flatnonzero(ends & (running[3].round().astype(np.int64) % self.thinning == 0))
+        since = np.diff(running[:, due], axis=1, prepend=0.0)  # what was open before counts towards the first
+        made, acceptance, refreshes, transitions = since
+        self.parts.append(
+            Kept(
+                moves.theta[due, chain].astype(np.float64),
+                moves.log_density[due, chain],
+                acceptance / np.maximum(made, 1),
+                moves.accepted[due, chain],
+                refreshes / np.maximum(transitions, 1),
+                moves.distance[due, chain],
+                (made * self.n).astype(np.int64),
+            )
+        )
+        self.count += len(due)
+        self.open = running[:, -1] - (running[:, due[-1]] if len(due) else 0.0)
+
+    def all(self) -> Kept:
+        """Everything kept so far."""
+        return Kept(*(np.concatenate(leaves) for leaves in zip(*self.parts, strict=True)))
+
+
+def stack(recorders: list[Recorder], dimension: int, most: int) -> Kept:
+    """The draws of all chains as `(chains, draws, ...)`; as many as every chain has, `most` at the most."""
+    length = min([most, *(recorder.count for recorder in recorders)])
+    if length == 0:
+        empty = np.empty((len(recorders), 0))
+        return Kept(np.empty((len(recorders), 0, dimension)), *[empty] * 6)
+    kept = [recorder.all() for recorder in recorders]
+    return Kept(*(np.stack([leaf[:length] for leaf in leaves]) for leaves in zip(*kept, strict=True)))

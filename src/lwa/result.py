@@ -1,0 +1,115 @@
+"""What a run gives back: draws, what happened while they were drawn, and how to repeat it."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lwa.errors import InputError
+from lwa.run_folder import read_run, write_run
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """Draws of θ and how they came about; made by `lwa.sample` or `lwa.load`.
+
+    Attributes
+    ----------
+    posterior, sample_stats
+        Arrays `(chain, draw, *shape)` by name.
+    attributes
+        Seed, settings, versions, fingerprint of the data, costs and warnings: all that JSON can hold.
+    dims, coords
+        Names and labels of the parameters' own axes.
+    """
+
+    posterior: Mapping[str, NDArray[Any]]
+    sample_stats: Mapping[str, NDArray[Any]]
+    attributes: Mapping[str, Any]
+    dims: Mapping[str, list[str]]
+    coords: Mapping[str, list[Any]]
+
+    @property
+    def draws(self) -> int:
+        """Kept draws a chain."""
+        return int(next(iter(self.posterior.values())).shape[1])
+
+    @cached_property
+    def idata(self) -> "xarray.DataTree":
+        """A DataTree with the groups `posterior` and `sample_stats`, which ArviZ reads as it is."""
+        import json
+
+        import xarray
+
+        flat = {
+            key: value if isinstance(value, str | int | float) and not isinstance(value, bool) else json.dumps(value)
+            for key, value in self.attributes.items()
+        }
+
+        def dataset(variables: Mapping[str, NDArray[Any]]) -> "xarray.Dataset":
+            arrays = {
+                name: (("chain", "draw", *self._axes(name, values.ndim - 2)), values)
+                for name, values in variables.items()
+            }
+            chains, draws = next(iter(variables.values())).shape[:2]
+            used = {axis for axes, _ in arrays.values() for axis in axes}
+            labels = {axis: values for axis, values in self.coords.items() if axis in used}
+            return xarray.Dataset(
+                arrays, coords={"chain": np.arange(chains), "draw": np.arange(draws), **labels}, attrs=flat
+            )
+
+        groups = {"posterior": dataset(self.posterior), "sample_stats": dataset(self.sample_stats)}
+        tree = xarray.DataTree.from_dict(groups)
+        tree.attrs.update(flat)
+        return tree
+
+    def _axes(self, name: str, count: int) -> list[str]:
+        return list(self.dims.get(name, [f"{name}_dim_{i}" for i in range(count)]))
+
+    def summary(self, **options: Any) -> "pandas.DataFrame":
+        """ArviZ's table: mean, sd, intervals, effective draws, R-hat. Options are those of `arviz.summary`."""
+        if self.draws == 0:
+            raise InputError(f"There are no draws to summarise: {self.attributes.get('stopped', 'none were kept')}.")
+        import arviz
+
+        return arviz.summary(self.idata, **options)  # type: ignore[no-any-return]
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the run to a folder that `lwa.load` reads."""
+        variables = {f"posterior/{name}": values for name, values in self.posterior.items()}
+        variables |= {f"sample_stats/{name}": values for name, values in self.sample_stats.items()}
+        description = {"attributes": dict(self.attributes), "dims": dict(self.dims), "coords": dict(self.coords)}
+        return write_run(folder, variables, description)
+
+    def to_netcdf(self, path: str | os.PathLike[str]) -> Path:
+        """Write one NetCDF file, for ArviZ and xarray anywhere."""
+        self.idata.to_netcdf(path, engine="h5netcdf")
+        return Path(path)
+
+    def __repr__(self) -> str:
+        """Sizes, cost and warnings at a glance."""
+        chains = next(iter(self.posterior.values())).shape[0]
+        lines = [f"lwa.Result: {chains} chains x {self.draws} draws of {', '.join(self.posterior)}"]
+        told = [("target", "target"), ("subset_size", "subset size"), ("seconds", "seconds"), ("stopped", "stopped")]
+        lines += [f"  {label}: {self.attributes[key]}" for key, label in told if self.attributes.get(key)]
+        lines += [f"  warning: {warning}" for warning in self.attributes.get("warnings", [])]
+        return "\n".join(lines)
+
+
+def load(folder: str | os.PathLike[str]) -> Result:
+    """A run saved by `fit.save`."""
+    variables, manifest = read_run(folder)
+    groups: dict[str, dict[str, NDArray[Any]]] = {"posterior": {}, "sample_stats": {}}
+    for name, values in variables.items():
+        group, _, variable = name.partition("/")
+        groups[group][variable] = values
+    return Result(**groups, **{key: manifest[key] for key in ("attributes", "dims", "coords")})

@@ -1,0 +1,408 @@
+"""The verb: prepare, run, return a Result."""
+
+import os
+import platform
+import time
+import warnings
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from lwa.budget import Meter
+from lwa.diagnostics.autocorrelation import autocorrelation_time
+from lwa.errors import InputError, LwaWarning
+from lwa.models.check import check_model
+from lwa.models.model import Model
+from lwa.pipeline import Blocks, Cohort, Moves, Problem, evaluate, page_length, side_by_side
+from lwa.progress import Display, Interruption, interruptible
+from lwa.randomness import Purpose, generator
+from lwa.recording import Kept, Recorder, stack
+from lwa.result import Result
+from lwa.rows import Rows, Survey, as_rows, survey
+from lwa.rows.slots import to_columns
+from lwa.settings import Settings
+from lwa.starts import find_starts, given_starts
+from lwa.subsets.bandwidth import find_epsilon
+from lwa.subsets.chain import SubsetChain
+from lwa.summaries import Statistic
+from lwa.target import Target, power
+
+LARGEST_COHORT = 16
+"""Chains in one program: past this a larger batch is no faster on a CPU core, and fewer cores would have work."""
+ROUNDING = 0.1
+"""Noise in the log acceptance ratio that float32 may bring; at 0.1 the acceptance rate is off by under 0.1 %."""
+TUNE_SHARE = 0.5
+"""Tune may use so much of a budget: what is left belongs to the draws."""
+TUNE_MEMORY = 4096
+"""Moves of tune remembered to choose the thinning."""
+
+
+def sample(
+    model: Model,
+    data: Any,
+    *,
+    subset_size: int = 1000,
+    target: str = "powered",
+    summary: Any = "auto",
+    epsilon: float | str = "auto",
+    draws: int = 1000,
+    tune: int = 1000,
+    chains: int = 4,
+    thinning: int | str = "auto",
+    seed: int | None = None,
+    budget: Any = None,
+    subset_move: Any = None,
+    subset_weight: Any = "gaussian",
+    kernel: Any = "auto",
+    refresh_steps: int = 1,
+    initvals: Any = None,
+    progress: bool = True,
+    precision: str = "auto",
+) -> Result:
+    """Draw θ by Algorithm 1, reading `subset_size` rows a step whatever the number of rows.
+
+    Parameters
+    ----------
+    model
+        What is to be inferred, a `lwa.Model`.
+    data
+        An array or a dict of arrays sharing their first axis, a pandas or polars DataFrame, an Arrow table, the path
+        of a `.npy` file, or a `lwa.Rows`.
+    subset_size
+        n, the rows of a subset U.
+    target
+        What θ is scored by given U: `"powered"` (log p + N/n Σ_U ℓ_k) or `"subposterior"` (log p + Σ_U ℓ_k).
+    summary
+        S, by which subsets are compared with all rows: `"auto"` (the mean of every column in units of its spread),
+        `lwa.summaries.PerRow(function)` or `lwa.summaries.Counts(column)`.
+    epsilon
+        ε of ν(U) ∝ Φ(‖S̄(Y_U) - s_N‖/ε), or `"auto"`: the tightest at which a quarter of U's proposals are accepted.
+    draws, tune, chains
+        Kept draws a chain; θ moves that adapt the kernel and are dropped; chains.
+    thinning
+        Transitions a kept draw, or `"auto"`: as many as a chain needs to forget, judged from tune and U's renewal.
+    seed
+        A whole number; the same one gives the same draws. Fresh, and recorded, where None.
+    budget
+        Seconds, a time such as `"10 min"`, or `lwa.RowReads(10**9)`: tune and sampling stop at whichever comes first.
+    subset_move
+        R: `lwa.subsets.Swap(k)` (default, k = 1), `lwa.subsets.Free()` or `lwa.subsets.Fixed()`.
+    subset_weight
+        Φ: `"gaussian"`, `"laplace"` or `"epanechnikov"`.
+    kernel
+        Q: `"auto"` or `lwa.parameters.RandomWalk(...)`.
+    refresh_steps
+        L, the θ moves after a refresh of U. θ's law is the mixture Σ_U ν(U) π(θ|Y_U) only as L grows.
+    initvals
+        A θ for all chains or a list of one a chain. Else each chain starts at its own `prior_draw`, or at `init`.
+    progress
+        Show what is going on. Ctrl-C ends the run and returns what is there.
+    precision
+        `"float32"`, `"float64"` or `"auto"`: float32 unless its rounding would be felt in the acceptance ratio.
+
+    Returns
+    -------
+    Result
+        `fit.idata` for ArviZ, `fit.summary()`, `fit.save(folder)`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpy as np, lwa
+    >>> y = np.random.default_rng(0).normal(3.0, 1.0, 10_000)
+    >>> model = lwa.Model(lambda mu, y: -0.5 * (y - mu) ** 2, lambda mu: -0.5 * (mu / 10) ** 2, init=0.0)
+    >>> fit = lwa.sample(model, y, subset_size=100, draws=100, tune=500, seed=1, progress=False)
+    >>> fit.posterior["theta"].shape
+    (4, 100)
+    """
+    if not isinstance(model, Model):
+        raise InputError(f"model is of type {type(model).__name__}. Pass a lwa.Model(log_likelihood, log_prior, init).")
+    settings = Settings.check(
+        subset_size=subset_size, target=target, summary=summary, epsilon=epsilon, draws=draws, tune=tune, chains=chains,
+        thinning=thinning, seed=seed, budget=budget, subset_move=subset_move, subset_weight=subset_weight,
+        kernel=kernel, refresh_steps=refresh_steps, precision=precision,
+    )  # fmt: skip
+    began = time.monotonic()
+    with Display(progress) as display:
+        rows = as_rows(data)
+        settings.fit(len(rows))
+        with jax.enable_x64(True):
+            run = prepare(model, rows, settings, given_starts(model, initvals, chains), display)
+        try:
+            outcome = carry_out(run, display)
+        finally:
+            for cohort in run.cohorts:
+                cohort.close()
+    return conclude(run, outcome, time.monotonic() - began)
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that is decided before the first move."""
+
+    settings: Settings
+    problem: Problem
+    cohorts: list[Cohort]
+    survey: Survey
+
+    @property
+    def rows_a_move(self) -> int:
+        """Rows that the log-likelihood reads when every chain moves once."""
+        return self.settings.subset_size * self.settings.chains
+
+
+def prepare(
+    model: Model, rows: Rows, settings: Settings, given: list[NDArray[np.float64]] | None, display: Display
+) -> Run:
+    """Check the model, survey the rows, settle ε, burn U in, find starts and a precision."""
+    N, n = len(rows), settings.subset_size
+    one = rows.take(np.zeros(1, np.int64))
+    check_model(model, one, np.float32)
+    gathering = settings.summary.gather()
+    surveyed = survey(rows, [gathering.visit], progress=lambda done: display.show("all rows", done, N))
+    statistic = gathering.finish()
+    move = settings.subset_move
+    page = page_length(entry_bytes(model, one, statistic, move.replaced(n)))
+    subsets = SubsetChain(
+        rows, statistic, move, settings.subset_weight, settings.epsilon or 1.0, n, settings.seed, page
+    )
+    if settings.epsilon is None:
+        subsets = subsets.at(find_epsilon(subsets))
+    scored = Target(model, power(settings.target, n, N))
+    plans = []
+    for chains in cohorts_of(settings.chains):
+        U = subsets.burn_in(subsets.start(chains), chains)
+        plans.append((chains, U, subsets.take(U)))
+    dtype = choose_precision(settings.precision, scored, plans[0][2], settings.seed, given)
+    problem = Problem(subsets, scored, settings.kernel, settings.refresh_steps, settings.tune, dtype)
+    cohorts = []
+    for chains, U, batch in plans:
+        columns = to_columns(batch, dtype, axis=1)
+        theta = find_starts(scored, columns, settings.seed, chains, given, dtype)
+        cohorts.append(Cohort(problem, chains, U, columns, theta))
+    display.say(
+        f"{settings.chains} chains: {settings.tune} moves of tune, then {settings.draws} draws. "
+        f"Each move reads {n:,} of {N:,} rows; epsilon {subsets.epsilon:.3g}, {np.dtype(dtype).name}."
+    )
+    return Run(settings, problem, cohorts, surveyed)
+
+
+def cohorts_of(chains: int) -> list[list[int]]:
+    """Chains by cohort: two at least, for two cores, all of one size. The last is filled up with chains to discard."""
+    if jax.default_backend() != "cpu":
+        return [list(range(chains))]
+    size = min(-(-chains // 2), LARGEST_COHORT)
+    return [list(range(first, first + size)) for first in range(0, chains, size)]
+
+
+def entry_bytes(model: Model, one: Any, statistic: Statistic, k: int) -> int:
+    """What one move of one chain takes on the tape and among the draws."""
+    row = sum(leaf.nbytes for leaf in jax.tree.leaves(one))
+    return k * (row + 8 * statistic.dimension + 12) + 16 * model.dimension
+
+
+def choose_precision(
+    asked: str, target: Target, batch: Any, seed: int, given: list[NDArray[np.float64]] | None
+) -> Any:
+    """float32 unless it is asked otherwise or its rounding would disturb the acceptance ratio.
+
+    The noise is measured: w √(2 Σ_U (ℓ32 - ℓ64)²) near the start, over the first cohort's subsets.
+    """
+    if asked != "auto":
+        return np.dtype(asked).type
+    rng = generator(seed, Purpose.PRECISION, 0)
+    start = given[0] if given else target.model.ravel(target.model.init)
+    theta = start + 0.1 * rng.normal(size=(jax.tree.leaves(batch)[0].shape[0], len(start)))
+    single, double = (
+        np.asarray(evaluate(target, theta.astype(dtype), to_columns(batch, dtype, axis=1)).rows, np.float64)
+        for dtype in (np.float32, np.float64)
+    )
+    noise = target.power * np.sqrt(2 * ((single - double) ** 2).sum(-1))
+    noise = noise[np.isfinite(noise)]
+    return np.float64 if len(noise) and noise.max() > ROUNDING else np.float32
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run."""
+
+    kept: Kept
+    thinning: int
+    moves: int
+    tuned: int
+    invalid: int
+    stopped: str  # why, where it was before all draws were there
+    seconds: float  # of tune and sampling
+
+
+def carry_out(run: Run, display: Display) -> Outcome:
+    """Tune, freeze, sample, block by block, until the draws are there, the budget is spent or Ctrl-C is pressed."""
+    settings, meter = run.settings, Meter(run.settings.budget)
+    with interruptible() as interruption, ThreadPoolExecutor(os.cpu_count()) as pool:
+        player = Player(run, meter, interruption, pool)
+        memory = tune(player, run, display)
+        tuned = player.position
+        for cohort in run.cohorts:
+            cohort.freeze()
+        thinning = settings.thinning or choose_thinning(memory, player.refresh_rate, run.problem)
+        recorders = [Recorder(thinning, settings.subset_size) for _ in range(settings.chains)]
+        stopped = keep(player, run, recorders, display)
+    if tuned < settings.tune and not stopped:
+        stopped = f"tune ended after {tuned} of {settings.tune} moves with its share of the budget"
+    return Outcome(
+        stack(recorders, run.problem.target.model.dimension, settings.draws), thinning, player.position, tuned,
+        player.invalid, stopped, time.monotonic() - meter.start,
+    )  # fmt: skip
+
+
+class Player:
+    """Plays blocks on all cohorts and keeps count."""
+
+    def __init__(self, run: Run, meter: Meter, interruption: Interruption, pool: ThreadPoolExecutor) -> None:
+        self.run, self.meter, self.interruption, self.pool = run, meter, interruption, pool
+        self.blocks = Blocks()
+        self.position = self.invalid = self.refreshed = self.transitions = 0
+        self.rate = 0.0  # moves a second
+
+    def allowed(self, wanted: int, share: float = 1.0) -> int:
+        """How many of the wanted moves fit the next block and the budget; 0 where it is over."""
+        if self.interruption.asked or self.meter.seconds_left(share) <= 0:
+            return 0
+        moves = min(wanted, self.blocks.moves, self.meter.rows_left(share) // self.run.rows_a_move)
+        if self.rate:
+            moves = min(moves, max(1, self.rate * self.meter.seconds_left(share)))
+        return int(moves)
+
+    def play(self, moves: int) -> list[Moves]:
+        """One block."""
+        began = time.monotonic()
+        played = side_by_side(self.run.cohorts, self.pool, self.position + moves)
+        took = time.monotonic() - began
+        self.rate = moves / took if self.position else 0.0  # the first block compiles
+        self.blocks = self.blocks.after(took, moves)
+        self.position += moves
+        self.meter.rows += moves * self.run.rows_a_move
+        for done in played:
+            self.invalid += int(done.invalid.sum())
+            self.refreshed += int(done.refreshed.sum())
+            self.transitions += int(done.ends.sum())
+        return played
+
+    @property
+    def refresh_rate(self) -> float:
+        """Accepted U proposals over all."""
+        return self.refreshed / max(1, self.transitions)
+
+
+def tune(player: Player, run: Run, display: Display) -> NDArray[Any]:
+    """Adapt; returns θ over the last moves, `(moves, chains, d)`."""
+    memory: deque[NDArray[Any]] = deque()
+    total = run.settings.tune
+    while moves := player.allowed(total - player.position, TUNE_SHARE):
+        played = player.play(moves)
+        memory.append(np.concatenate([done.theta for done in played], axis=1))
+        while sum(map(len, memory)) - len(memory[0]) >= TUNE_MEMORY:
+            memory.popleft()
+        rate = np.mean([done.acceptance.mean() for done in played])
+        display.show("tune", player.position, total, f"accepts {rate:.2f}, refreshes U {player.refresh_rate:.2f}")
+    path = np.concatenate(memory) if memory else np.empty((0, 1, 1))
+    return path[-min(len(path), TUNE_MEMORY, max(1, player.position // 2)) :]
+
+
+def keep(player: Player, run: Run, recorders: Sequence[Recorder], display: Display) -> str:
+    """Sample; returns why it stopped early, or nothing."""
+    settings = run.settings
+    size = len(run.cohorts[0].chains)
+    while (missing := settings.draws - min(recorder.count for recorder in recorders)) > 0:
+        moves = player.allowed(missing * recorders[0].thinning)
+        if not moves:
+            reason = "interrupted" if player.interruption.asked else "the budget was spent"
+            return f"{reason} after {settings.draws - missing} of {settings.draws} draws"
+        try:
+            played = player.play(moves)
+        except Exception as error:
+            if settings.draws == missing:
+                raise
+            return f"{type(error).__name__} after {settings.draws - missing} of {settings.draws} draws: {error}"
+        for chain, recorder in enumerate(recorders):
+            recorder.add(played[chain // size], chain % size)
+        rate = np.mean([done.acceptance.mean() for done in played])
+        done = min(settings.draws, min(recorder.count for recorder in recorders))
+        display.show("draws", done, settings.draws, f"accepts {rate:.2f}, refreshes U {player.refresh_rate:.2f}")
+    return ""
+
+
+def choose_thinning(memory: NDArray[Any], refresh_rate: float, problem: Problem) -> int:
+    """Transitions a kept draw: θ's autocorrelation time, and a quarter of what U needs to renew its n rows.
+
+    θ follows U, so draws taken within one renewal of U are alike however well θ mixes given U.
+    """
+    n, move = problem.subsets.n, problem.subsets.move
+    renewal = n / (move.replaced(n) * refresh_rate) if refresh_rate > 0 else 0.0
+    return int(np.ceil(max(autocorrelation_time(memory), renewal / 4 if n < len(problem.subsets.rows) else 0.0)))
+
+
+def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
+    """Name the draws, record how they came about, and say what a user should know."""
+    settings, problem, kept = run.settings, run.problem, outcome.kept
+    model = problem.target.model
+    posterior, start = {}, 0
+    for name, shape in model.shapes.items():
+        size = int(np.prod(shape))
+        posterior[name] = kept.theta[..., start : start + size].reshape(*kept.theta.shape[:2], *shape)
+        start += size
+    stats = {name: values for name, values in kept._asdict().items() if name != "theta"}
+    if problem.subsets.statistic.dimension == 0:
+        stats["subset_distance"] = np.full_like(stats["subset_distance"], np.nan)
+    told = remarks(run, outcome)
+    attributes = {
+        "inference_library": "lwa",
+        "inference_library_version": version("lwa"),
+        "versions": {name: version(name) for name in ("jax", "jaxlib", "numpy")} | {"python": platform.python_version()},
+        "seed": settings.seed,
+        "target": settings.target,
+        "subset_size": settings.subset_size,
+        "rows": run.survey.length,
+        "fingerprint": run.survey.fingerprint,
+        "epsilon": problem.subsets.epsilon if np.isfinite(problem.subsets.epsilon) else "inf",
+        "thinning": outcome.thinning,
+        "precision": np.dtype(problem.dtype).name,
+        "page_moves": problem.page,
+        "cohort_chains": len(run.cohorts[0].chains),
+        "moves": outcome.moves,
+        "tune_moves": outcome.tuned,
+        "rows_read": outcome.moves * run.rows_a_move,
+        "nonfinite_proposals": outcome.invalid,
+        "seconds": round(seconds, 3),
+        "sampling_seconds": round(outcome.seconds, 3),
+        "stopped": outcome.stopped,
+        "warnings": told,
+        "settings": settings.record(),
+    }
+    for remark in told:
+        warnings.warn(remark, LwaWarning, stacklevel=3)
+    dims = {name: list(axes) for name, axes in (model.dims or {}).items()}
+    coords = {name: list(labels) for name, labels in (model.coords or {}).items()}
+    return Result(posterior, stats, attributes, dims, coords)
+
+
+def remarks(run: Run, outcome: Outcome) -> list[str]:
+    """What a user should know before they trust the draws."""
+    told = []
+    if outcome.stopped:
+        told.append(f"Stopped early: {outcome.stopped}.")
+    if outcome.invalid:
+        share = outcome.invalid / max(1, outcome.moves * run.settings.chains)
+        told.append(
+            f"{outcome.invalid} proposals ({share:.1%}) had a log target that was NaN or +inf and were rejected. "
+            "Mend the model there, or give those values log density -inf."
+        )
+    if outcome.kept.lp.size and (rate := float(outcome.kept.acceptance_rate.mean())) < 0.05:
+        told.append(f"Only {rate:.1%} of the moves were accepted: the kernel did not adapt. Pass a longer tune.")
+    return told

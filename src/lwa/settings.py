@@ -1,0 +1,96 @@
+"""What a user asked for, checked, before any data is read."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lwa.budget import Budget, as_budget
+from lwa.errors import InputError, one_of
+from lwa.parameters import Kernel, RandomWalk
+from lwa.randomness import as_seed
+from lwa.subsets.bandwidth import as_epsilon
+from lwa.subsets.moves import Move, as_move
+from lwa.subsets.weights import Weight, as_weight
+from lwa.summaries import Summary, as_summary
+from lwa.target import NAMES
+
+PRECISIONS = ["auto", "float32", "float64"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The arguments of `lwa.sample`, each of its right kind."""
+
+    subset_size: int
+    target: str
+    summary: Summary
+    epsilon: float | None  # None: to be found
+    draws: int
+    tune: int
+    chains: int
+    thinning: int | None  # None: to be found
+    seed: int
+    budget: Budget
+    subset_move: Move
+    subset_weight: Weight
+    kernel: Kernel
+    refresh_steps: int
+    precision: str
+
+    @classmethod
+    def check(cls, **given: Any) -> "Settings":
+        """Refuse what cannot be meant."""
+        move = as_move(given["subset_move"])
+        if given["target"] not in NAMES:
+            raise one_of("target", given["target"], NAMES)
+        if given["precision"] not in PRECISIONS:
+            raise one_of("precision", given["precision"], PRECISIONS)
+        return cls(
+            subset_size=whole("subset_size", given["subset_size"], least=1, example=1000),
+            target=given["target"],
+            summary=as_summary(given["summary"], weighted=move.weighted),
+            epsilon=as_epsilon(given["epsilon"]),
+            draws=whole("draws", given["draws"], least=1, example=1000),
+            tune=whole("tune", given["tune"], least=0, example=1000),
+            chains=whole("chains", given["chains"], least=1, example=4),
+            thinning=None if given["thinning"] == "auto" else whole("thinning", given["thinning"], least=1, example=1),
+            seed=as_seed(given["seed"]),
+            budget=as_budget(given["budget"]),
+            subset_move=move,
+            subset_weight=as_weight(given["subset_weight"]),
+            kernel=as_kernel(given["kernel"]),
+            refresh_steps=whole("refresh_steps", given["refresh_steps"], least=1, example=1),
+            precision=given["precision"],
+        )
+
+    def fit(self, N: int) -> None:
+        """Refuse a subset that the data cannot hold."""
+        if self.subset_size > N:
+            raise InputError(
+                f"subset_size={self.subset_size} exceeds the {N} rows of the data. Pass subset_size <= {N}."
+            )
+        self.subset_move.replaced(self.subset_size)
+
+    def record(self) -> dict[str, Any]:
+        """As JSON."""
+        return {name: value if isinstance(value, int | float | str | None) else repr(value) for name, value in vars(self).items()}
+
+
+def whole(name: str, value: object, *, least: int, example: int) -> int:
+    """A whole number that is at least `least`."""
+    if isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= least:
+        return int(value)
+    also = " or 'auto'" if name == "thinning" else ""
+    raise InputError(f"{name}={value!r} must be a whole number >= {least}{also}. Pass {name}={example}, for example.")
+
+
+def as_kernel(kernel: object) -> Kernel:
+    """θ's kernel; `"auto"` is the adaptive random walk."""
+    if isinstance(kernel, Kernel):
+        return kernel
+    if isinstance(kernel, str) and kernel == "auto":
+        return RandomWalk()
+    raise InputError(
+        f"kernel={kernel!r} is not known. Valid: 'auto', lwa.parameters.RandomWalk(...). Pass kernel='auto', for example."
+    )
