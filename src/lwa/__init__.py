@@ -39,9 +39,7 @@ _HOME = {
     "Rows": "lwa.rows.source",
     "load": "lwa.result",
     "sample": "lwa.sampling",
-} | dict.fromkeys(
-    ("DataError", "InputError", "LwaError", "LwaWarning", "ModelError", "RunFolderError"), "lwa.errors"
-)
+} | dict.fromkeys(("DataError", "InputError", "LwaError", "LwaWarning", "ModelError", "RunFolderError"), "lwa.errors")
 
 
 def __getattr__(name: str) -> Any:

@@ -20,6 +20,7 @@ from lwa.rows.slots import Columns, put
 from lwa.subsets.weights import Weight
 from lwa.target import Target, Terms
 
+
 class Subset(NamedTuple):
     """U as the chain on ν sees it (line 1: the current subset and its summary statistics)."""
 

@@ -6,7 +6,7 @@ thread of its own, beside the data; its θ chain plays the pages. Cohorts run si
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,11 +16,11 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from lwa.algorithm import Draw, State, Subset, Tape, play, spread
+from lwa.algorithm import Draw, State, Subset, Tape, play
 from lwa.parameters.kernel import Info, Kernel
 from lwa.randomness import Purpose, keys
-from lwa.rows.slots import to_columns
 from lwa.subsets.chain import SubsetChain
+from lwa.subsets.tape import Entries, TapeWriter
 from lwa.target import Target, Terms
 
 ADAPT_EVERY = 32
@@ -57,66 +57,6 @@ class Problem:
         return self.subsets.page
 
 
-class Entries(NamedTuple):
-    """The U side of a page of θ moves; arrays are `(moves, chains, ...)`."""
-
-    refreshed: NDArray[np.bool_]  # U changed just before this move
-    ends: NDArray[np.bool_]  # this move ends its transition of Algorithm 1
-    distance: NDArray[np.float64]
-    slots: NDArray[np.int32]
-    rows: Any  # leaves (moves, chains, *shape, k)
-
-
-class TapeWriter:
-    """The U chains of a cohort, written as pages of θ moves."""
-
-    def __init__(self, problem: Problem, chains: Sequence[int], U: Subset) -> None:
-        self.problem, self.chains, self.U = problem, chains, U
-        self.pages = 0  # of transitions, written so far
-        self.store: Any = None  # transitions that some chain has still to play, leaves (transitions, chains, ...)
-        self.queues = [(np.empty(0, np.intp), np.empty(0, bool), np.empty(0, bool)) for _ in chains]
-
-    def __call__(self) -> Entries:
-        """The next page."""
-        with jax.enable_x64(True):
-            while min(len(source) for source, _, _ in self.queues) < self.problem.page:
-                self._advance()
-            return self._cut()
-
-    def _advance(self) -> None:
-        """Another page of transitions behind those in store."""
-        self.U, done = self.problem.subsets.advance(self.U, self.chains, self.pages)
-        self.pages += 1
-        kept = 0 if self.store is None else len(self.store.accepted)
-        if kept == 0:
-            self.store = done
-        else:
-            self.store = jax.tree.map(lambda old, new: np.concatenate([old, new]), self.store, done)
-        for c in range(len(self.chains)):
-            source, first, ends = spread(done.accepted[:, c], self.problem.refresh_steps)
-            added = (source + kept, first, ends)
-            self.queues[c] = tuple(np.concatenate(pair) for pair in zip(self.queues[c], added, strict=True))
-
-    def _cut(self) -> Entries:
-        """A page of moves off the front of every chain's queue."""
-        page, n = self.problem.page, self.problem.subsets.n
-        source, refreshed, ends = (
-            np.stack([queue[i][:page] for queue in self.queues], axis=1) for i in range(3)
-        )
-        chain = np.arange(len(self.chains))
-        slots, distance = self.store.slots[source, chain], self.store.distance[source, chain]
-        ignored = n + np.arange(slots.shape[-1], dtype=np.int32)
-        batch = jax.tree.map(lambda leaf: leaf[source, chain], self.store.rows)
-        entries = Entries(
-            refreshed, ends, distance, np.where(refreshed[..., None], slots, ignored),
-            to_columns(batch, self.problem.dtype, axis=2),
-        )
-        oldest = min(int(queue[0][page]) if len(queue[0]) > page else len(self.store.accepted) for queue in self.queues)
-        self.queues = [(queue[0][page:] - oldest, queue[1][page:], queue[2][page:]) for queue in self.queues]
-        self.store = jax.tree.map(lambda leaf: leaf[oldest:], self.store)
-        return entries
-
-
 class Moves(NamedTuple):
     """What a cohort did in a stretch of θ moves; arrays are `(moves, chains, ...)`."""
 
@@ -141,7 +81,9 @@ class Cohort:
         self.moves = 0
         self.frozen = problem.tune == 0
         self.ahead = ThreadPoolExecutor(1, thread_name_prefix="lwa-tape")
-        self.writer = TapeWriter(problem, chains, U)
+        self.writer = TapeWriter(problem.subsets, chains, U, problem.refresh_steps, problem.dtype)
+        self.entries: Entries
+        self.tape: Tape
         self.coming: Future[Entries] = self.ahead.submit(self.writer)
 
     def run(self, stop: int) -> Moves:
@@ -187,8 +129,9 @@ class Cohort:
         drawn = keys(self.problem.seed, Purpose.THETA, self.chains, page)
         noise = page_noise(drawn, self.state.theta, self.problem.page, self.problem.kernel)
         gain = np.zeros(self.problem.page) if self.frozen else steering_gain(self.moves + np.arange(self.problem.page))
-        gain = np.broadcast_to(gain.astype(self.problem.dtype)[:, None], (self.problem.page, len(self.chains)))
-        self.tape = jax.device_put(Tape(self.entries.slots, self.entries.rows, noise, gain))
+        gain = np.broadcast_to(gain.astype(self.problem.dtype)[:, None], self.entries.ends.shape)
+        slots, rows = jax.device_put((self.entries.slots, self.entries.rows))
+        self.tape = Tape(slots, rows, noise, jnp.asarray(gain))
 
     def _adapt(self, end: int) -> None:
         path = self.draws.theta[end - self._adapt_every : end]
@@ -197,8 +140,17 @@ class Cohort:
 
     def _collect(self, at: int, end: int) -> Moves:
         theta, log_density, info = jax.tree.map(lambda page: np.asarray(page)[at:end].copy(), self.draws)
-        entries = self.entries
-        return Moves(theta, log_density, *info, entries.refreshed[at:end], entries.ends[at:end], entries.distance[at:end])
+        u = self.entries
+        return Moves(
+            theta,
+            log_density,
+            info.acceptance,
+            info.accepted,
+            info.invalid,
+            u.refreshed[at:end],
+            u.ends[at:end],
+            u.distance[at:end],
+        )
 
 
 def steering_gain(moves: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -237,25 +189,3 @@ def page_noise(keys: Array, theta: Array, moves: int, kernel: Kernel) -> Any:
 def adapt(tuning: Any, path: Array, moves: Array, kernel: Kernel) -> Any:
     """Each chain learns from its own path."""
     return jax.vmap(kernel.adapt, in_axes=(0, 1, None))(tuning, path, moves)
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """How many moves to play between two looks at the clock: as many as fit into a quarter of a second.
-
-    Nothing depends on it but how soon a run reacts; no block lasts longer than half a second once two have been timed.
-    """
-
-    moves: int = ADAPT_EVERY
-    seconds: float = 0.25
-
-    def after(self, took: float, moves: int) -> "Blocks":
-        """The next block's length, from the seconds that so many moves took; the first ones compile, so it may shrink
-        and grow again."""
-        fitting = moves * self.seconds / max(took, 1e-6)
-        return replace(self, moves=max(1, min(int(fitting), 4 * self.moves)))
-
-
-def side_by_side(cohorts: Sequence[Cohort], pool: ThreadPoolExecutor, stop: int) -> list[Moves]:
-    """Every cohort up to the same move, one a thread."""
-    return [future.result() for future in [pool.submit(cohort.run, stop) for cohort in cohorts]]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -44,4 +45,4 @@ def keys(seed: int, purpose: Purpose, chains: Sequence[int], page: int = 0) -> A
     """A JAX key for each chain, of its own for this page."""
     sequences = [np.random.SeedSequence(seed, spawn_key=(purpose, chain, page)) for chain in chains]
     words = np.stack([sequence.generate_state(2, np.uint32) for sequence in sequences])
-    return jax.random.wrap_key_data(words, impl="threefry2x32")
+    return jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")

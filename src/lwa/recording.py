@@ -60,7 +60,8 @@ def stack(recorders: list[Recorder], dimension: int, most: int) -> Kept:
     """The draws of all chains as `(chains, draws, ...)`; as many as every chain has, `most` at the most."""
     length = min([most, *(recorder.count for recorder in recorders)])
     if length == 0:
-        empty = np.empty((len(recorders), 0))
-        return Kept(np.empty((len(recorders), 0, dimension)), *[empty] * 6)
+        none = np.empty((len(recorders), 0))
+        theta = np.empty((len(recorders), 0, dimension))
+        return Kept(theta, none, none, none.astype(bool), none, none, none.astype(np.int64))
     kept = [recorder.all() for recorder in recorders]
     return Kept(*(np.stack([leaf[:length] for leaf in leaves]) for leaves in zip(*kept, strict=True)))

@@ -81,7 +81,7 @@ class Result:
             raise InputError(f"There are no draws to summarise: {self.attributes.get('stopped', 'none were kept')}.")
         import arviz
 
-        return arviz.summary(self.idata, **options)  # type: ignore[no-any-return]
+        return arviz.summary(self.idata, **options)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the run to a folder that `lwa.load` reads."""
@@ -112,4 +112,6 @@ def load(folder: str | os.PathLike[str]) -> Result:
     for name, values in variables.items():
         group, _, variable = name.partition("/")
         groups[group][variable] = values
-    return Result(**groups, **{key: manifest[key] for key in ("attributes", "dims", "coords")})
+    return Result(
+        groups["posterior"], groups["sample_stats"], manifest["attributes"], manifest["dims"], manifest["coords"]
+    )

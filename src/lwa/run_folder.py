@@ -49,7 +49,9 @@ def write_run(folder: str | os.PathLike[str], variables: Variables, description:
         for old in before:  # only now that the new run is whole
             old.unlink()
     except OSError as error:
-        raise RunFolderError(f"Cannot save the run to {path}: {error.strerror or error}. Pass another folder.") from error
+        raise RunFolderError(
+            f"Cannot save the run to {path}: {error.strerror or error}. Pass another folder."
+        ) from error
     return path
 
 
@@ -59,7 +61,9 @@ def read_run(folder: str | os.PathLike[str]) -> tuple[Variables, dict[str, Any]]
     try:
         manifest = json.loads((path / MANIFEST).read_text())
     except FileNotFoundError:
-        raise RunFolderError(f"{path} holds no run: there is no {MANIFEST}. Pass a folder made by fit.save().") from None
+        raise RunFolderError(
+            f"{path} holds no run: there is no {MANIFEST}. Pass a folder made by fit.save()."
+        ) from None
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{path / MANIFEST} cannot be read: {error}.") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT or manifest.get("version") != VERSION:
@@ -81,7 +85,7 @@ def _read_segment(path: Path, segment: dict[str, Any]) -> NDArray[Any]:
         raise RunFolderError(f"{path / name} cannot be read: {error.strerror}. The run is incomplete.") from None
     if zlib.crc32(content) != segment["crc32"]:
         raise RunFolderError(f"{path / name} is damaged: its checksum is not the manifest's. Restore it from a copy.")
-    return np.load(path / name, allow_pickle=False)  # type: ignore[no-any-return]
+    return np.load(path / name, allow_pickle=False)
 
 
 def _pack(variables: Variables) -> NDArray[Any]:

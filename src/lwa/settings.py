@@ -74,7 +74,8 @@ class Settings:
 
     def record(self) -> dict[str, Any]:
         """As JSON."""
-        return {name: value if isinstance(value, int | float | str | None) else repr(value) for name, value in vars(self).items()}
+        plain = int | float | str | None
+        return {name: value if isinstance(value, plain) else repr(value) for name, value in vars(self).items()}
 
 
 def whole(name: str, value: object, *, least: int, example: int) -> int:
@@ -92,5 +93,6 @@ def as_kernel(kernel: object) -> Kernel:
     if isinstance(kernel, str) and kernel == "auto":
         return RandomWalk()
     raise InputError(
-        f"kernel={kernel!r} is not known. Valid: 'auto', lwa.parameters.RandomWalk(...). Pass kernel='auto', for example."
+        f"kernel={kernel!r} is not known. Valid: 'auto', lwa.parameters.RandomWalk(...). "
+        "Pass kernel='auto', for example."
     )

@@ -22,16 +22,17 @@ def given_starts(model: Model, initvals: Any, chains: int) -> list[NDArray[np.fl
     """`initvals` as one flat θ a chain: one θ for all, or a list of one a chain. None where there are none."""
     if initvals is None:
         return None
-    structure = jax.tree.structure(model.init)
-    if jax.tree.structure(initvals) == structure:
+    if model.fits(initvals):
         return [model.ravel(initvals)] * chains
-    if isinstance(initvals, list | tuple) and all(jax.tree.structure(theta) == structure for theta in initvals):
+    if isinstance(initvals, list | tuple) and all(map(model.fits, initvals)):
         if len(initvals) != chains:
-            raise InputError(f"initvals holds {len(initvals)} starts for {chains} chains. Pass one for each, or one theta.")
+            raise InputError(
+                f"initvals holds {len(initvals)} starts for {chains} chains. Pass one for each, or one theta."
+            )
         return [model.ravel(theta) for theta in initvals]
     raise InputError(
-        f"initvals is no theta of this model and no list of thetas. Expected the structure of init, {structure}. "
-        f"Pass one theta, or a list of {chains}."
+        f"initvals is no theta of this model and no list of thetas. Pass one theta, or a list of {chains}, built like "
+        f"init: {jax.tree.structure(model.init)}."
     )
 
 
@@ -54,7 +55,7 @@ def find_starts(
     theta = np.stack([start(chain, 0) for chain in chains]).astype(dtype)
     for attempt in range(1, ATTEMPTS + 1):
         terms = jax.tree.map(np.asarray, evaluate(target, theta, rows))
-        bad = np.flatnonzero(~np.isfinite(terms.total))
+        bad = np.flatnonzero(~np.isfinite(terms.total)).tolist()
         if len(bad) == 0:
             return theta
         if not drawn or attempt == ATTEMPTS:

@@ -29,7 +29,7 @@ def check_model(model: Model, batch: Batch, dtype: Any) -> None:
             f"log_prior returned {shape_of(prior)}; a single number is expected. Sum over the parameters: jnp.sum(...)."
         )
     for m in (5, 1):  # a shape that happens to fit one number of rows does not fit both; refreshes bring one at a time
-        rows = jax.tree.map(lambda leaf, m=m: jax.ShapeDtypeStruct((m, *leaf.shape[1:]), working(leaf.dtype, dtype)), batch)
+        rows = jax.tree.map(lambda leaf, m=m: abstract(leaf, m, dtype), batch)
         with users_function("log_likelihood", f"theta and {m} rows"):
             values = jax.eval_shape(model.log_likelihood, theta, rows)
         if np.shape(values) == ():
@@ -45,9 +45,10 @@ def check_model(model: Model, batch: Batch, dtype: Any) -> None:
             raise ModelError(f"log_likelihood returned {values.dtype} values; real numbers (floats) are expected.")
 
 
-def working(dtype: Any, precision: Any) -> Any:
-    """The type in which the device holds a column: floats in the working precision, others as they are."""
-    return precision if np.issubdtype(dtype, np.floating) else dtype
+def abstract(leaf: Any, m: int, dtype: Any) -> Any:
+    """m rows of a column as the device will hold them: floats in the working precision, others as they are."""
+    held = dtype if np.issubdtype(leaf.dtype, np.floating) else leaf.dtype
+    return jax.ShapeDtypeStruct((m, *leaf.shape[1:]), held)  # type: ignore[no-untyped-call]
 
 
 def shape_of(value: Any) -> str:
@@ -101,5 +102,3 @@ def named(model: Model, vector: np.ndarray) -> dict[str, Any]:
         named_values[name] = np.round(vector[start : start + size].reshape(shape), 6).tolist()
         start += size
     return named_values
-
-

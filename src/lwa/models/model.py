@@ -79,14 +79,18 @@ class Model:
 
     def ravel(self, theta: Any) -> np.ndarray:
         """θ as a flat float64 vector; refuses another structure or other shapes than `init`'s."""
-        structure = jax.tree.structure(self.init)
-        if jax.tree.structure(theta) != structure:
-            raise ModelError(f"theta has the structure {jax.tree.structure(theta)}, but init has {structure}.")
+        if not self.fits(theta):
+            came, expected = jax.tree.structure(theta), jax.tree.structure(self.init)
+            raise ModelError(f"theta has the structure {came}, but init has {expected}.")
         leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(theta)]
         for (name, shape), leaf in zip(self.shapes.items(), leaves, strict=True):
             if leaf.shape != shape:
                 raise ModelError(f"theta[{name!r}] has shape {leaf.shape}, but init has {shape}.")
         return np.concatenate([leaf.ravel() for leaf in leaves])
+
+    def fits(self, theta: Any) -> bool:
+        """Whether it is built like `init`."""
+        return bool(jax.tree.structure(theta) == jax.tree.structure(self.init))  # type: ignore[operator]
 
     def unravel(self, vector: Array) -> Any:
         """θ as the user wrote it, from the flat vector the kernels move."""

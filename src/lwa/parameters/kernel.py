@@ -22,7 +22,10 @@ class Info(NamedTuple):
 
 
 class Kernel(ABC):
-    """One M-H move of θ on π(·|Y_U), on flat vectors. Frozen: hyperparameters are fields, what it learns is `tuning`."""
+    """One M-H move of θ on π(·|Y_U), on flat vectors.
+
+    Frozen: hyperparameters are its fields, what it learns during tune is passed along as `tuning`.
+    """
 
     @abstractmethod
     def noise(self, key: Array, moves: int, theta: Array) -> Any:

@@ -99,6 +99,4 @@ class SubsetChain:
     def take(self, U: Subset) -> Any:
         """Y_U: the rows of each chain's subset, leaves `(chains, n, *shape)`."""
         indices = np.asarray(U.indices)
-        return jax.tree.map(
-            lambda leaf: leaf.reshape(*indices.shape, *leaf.shape[1:]), self.rows.take(indices.ravel())
-        )
+        return jax.tree.map(lambda leaf: leaf.reshape(*indices.shape, *leaf.shape[1:]), self.rows.take(indices.ravel()))

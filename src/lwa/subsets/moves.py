@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from lwa.errors import InputError
 
-
 type Proposals = tuple[NDArray[np.int32], NDArray[np.int64]]
 """The slots, ascending, and the rows that come in, each `(size, k)`."""
 
@@ -45,12 +44,16 @@ class Swap(Move):
     def __post_init__(self) -> None:
         """Refuse a k that exchanges nothing."""
         if not isinstance(self.k, int | np.integer) or isinstance(self.k, bool) or self.k < 1:
-            raise InputError(f"Swap(k={self.k!r}) must exchange at least one row. Pass a whole number, Swap(1) for one.")
+            raise InputError(
+                f"Swap(k={self.k!r}) must exchange at least one row. Pass a whole number, Swap(1) for one."
+            )
 
     def replaced(self, n: int) -> int:
         """k, which cannot exceed n."""
         if self.k > n:
-            raise InputError(f"Swap({self.k}) exchanges more rows than subset_size={n} has. Pass Swap(k) with k <= {n}.")
+            raise InputError(
+                f"Swap({self.k}) exchanges more rows than subset_size={n} has. Pass Swap(k) with k <= {n}."
+            )
         return self.k
 
     def propose(self, rng: np.random.Generator, size: int, n: int, N: int) -> Proposals:

@@ -46,7 +46,7 @@ class Epanechnikov(Weight):
         it should be, but still ordered, so that the chain finds its way in.
         """
         inside = x < 1.0
-        return jnp.where(inside, jnp.log1p(-jnp.where(inside, x, 0.0) ** 2), -1e6 - x**2)
+        return jnp.where(inside, jnp.log1p(-(jnp.where(inside, x, 0.0) ** 2)), -1e6 - x**2)
 
 
 WEIGHTS: dict[str, Weight] = {"gaussian": Gaussian(), "laplace": Laplace(), "epanechnikov": Epanechnikov()}

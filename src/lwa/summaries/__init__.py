@@ -17,6 +17,6 @@ def as_summary(summary: object, *, weighted: bool) -> Summary:
     if callable(summary):
         raise InputError("summary is a bare function. Pass summary=lwa.summaries.PerRow(function).")
     raise InputError(
-        f"summary={summary!r} is not known. Valid: 'auto', lwa.summaries.PerRow(function), lwa.summaries.Counts(column). "
-        "Pass summary='auto', for example."
+        f"summary={summary!r} is not known. Valid: 'auto', lwa.summaries.PerRow(function), "
+        "lwa.summaries.Counts(column). Pass summary='auto', for example."
     )

@@ -43,7 +43,9 @@ class Counts(Summary):
         """The class of each row."""
         if isinstance(batch, dict):
             if self.column not in batch:
-                raise InputError(f"Counts(column={self.column!r}): no such column. Valid: {', '.join(map(repr, batch))}.")
+                raise InputError(
+                    f"Counts(column={self.column!r}): no such column. Valid: {', '.join(map(repr, batch))}."
+                )
             values = batch[str(self.column)]
         elif self.column is None:
             values = batch
@@ -51,8 +53,8 @@ class Counts(Summary):
             values = batch[:, self.column]
         else:
             raise InputError(
-                f"Counts(column={self.column!r}) does not fit rows of shape {batch.shape[1:]}. Pass the position of the "
-                "class column in a matrix, or None where the data are one column."
+                f"Counts(column={self.column!r}) does not fit rows of shape {batch.shape[1:]}. Pass the position of "
+                "the class column in a matrix, or None where the data are one column."
             )
         if values.ndim != 1:
             raise InputError(f"Counts needs one class a row, but the column has shape {values.shape} for a batch.")
@@ -87,6 +89,6 @@ class Tally(Gathering):
         select = self.summary.select
 
         def per_row(batch: Batch) -> NDArray[np.float64]:
-            return (select(batch)[:, None] == levels).astype(np.float64)
+            return np.asarray(select(batch)[:, None] == levels, np.float64)
 
         return Statistic(per_row, shares, scale)

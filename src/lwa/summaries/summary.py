@@ -1,4 +1,4 @@
-"""S: what makes two subsets alike. A summary is gathered over all rows in one streamed pass, then applied to batches."""
+"""S: what makes two subsets alike. It is gathered over all rows in one streamed pass, then applied to batches."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

@@ -1,0 +1,182 @@
+"""A run, block by block: tune, freeze, keep draws, until they are there, the budget is spent or Ctrl-C is pressed."""
+
+import os
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lwa.budget import Meter
+from lwa.diagnostics.autocorrelation import autocorrelation_time
+from lwa.pipeline import ADAPT_EVERY, Cohort, Moves, Problem
+from lwa.progress import Display, Interruption, interruptible
+from lwa.recording import Kept, Recorder, stack
+from lwa.rows import Survey
+from lwa.settings import Settings
+
+TUNE_SHARE = 0.5
+"""Tune may use so much of a budget: what is left belongs to the draws."""
+TUNE_MEMORY = 4096
+"""Moves of tune remembered to choose the thinning."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that is decided before the first move."""
+
+    settings: Settings
+    problem: Problem
+    cohorts: list[Cohort]
+    survey: Survey
+
+    @property
+    def rows_a_move(self) -> int:
+        """Rows that the log-likelihood reads when every chain moves once."""
+        return self.settings.subset_size * self.settings.chains
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run."""
+
+    kept: Kept
+    thinning: int
+    moves: int
+    tuned: int
+    invalid: int
+    stopped: str  # why, where it was before all draws were there
+    seconds: float  # of tune and sampling
+
+
+def carry_out(run: Run, display: Display) -> Outcome:
+    """Tune, freeze, sample, block by block, until the draws are there, the budget is spent or Ctrl-C is pressed."""
+    settings, meter = run.settings, Meter(run.settings.budget)
+    with interruptible() as interruption, ThreadPoolExecutor(os.cpu_count()) as pool:
+        player = Player(run, meter, interruption, pool)
+        memory = tune(player, run, display)
+        tuned = player.position
+        for cohort in run.cohorts:
+            cohort.freeze()
+        thinning = settings.thinning or choose_thinning(memory, player.refresh_rate, run.problem)
+        recorders = [Recorder(thinning, settings.subset_size) for _ in range(settings.chains)]
+        stopped = keep(player, run, recorders, display)
+    if tuned < settings.tune and not stopped:
+        stopped = f"tune ended after {tuned} of {settings.tune} moves with its share of the budget"
+    return Outcome(
+        stack(recorders, run.problem.target.model.dimension, settings.draws), thinning, player.position, tuned,
+        player.invalid, stopped, time.monotonic() - meter.start,
+    )  # fmt: skip
+
+
+class Player:
+    """Plays blocks on all cohorts and keeps count."""
+
+    def __init__(self, run: Run, meter: Meter, interruption: Interruption, pool: ThreadPoolExecutor) -> None:
+        self.run, self.meter, self.interruption, self.pool = run, meter, interruption, pool
+        self.blocks = Blocks()
+        self.position = self.invalid = self.refreshed = self.transitions = 0
+        self.rate = 0.0  # moves a second
+
+    def allowed(self, wanted: int, share: float = 1.0) -> int:
+        """How many of the wanted moves fit the next block and the budget; 0 where it is over."""
+        if self.interruption.asked or self.meter.seconds_left(share) <= 0:
+            return 0
+        moves = min(wanted, self.blocks.moves, self.meter.rows_left(share) // self.run.rows_a_move)
+        if self.rate:
+            moves = min(moves, max(1, self.rate * self.meter.seconds_left(share)))
+        return int(moves)
+
+    def play(self, moves: int) -> list[Moves]:
+        """One block."""
+        began = time.monotonic()
+        played = side_by_side(self.run.cohorts, self.pool, self.position + moves)
+        took = time.monotonic() - began
+        self.rate = moves / took if self.position else 0.0  # the first block compiles
+        self.blocks = self.blocks.after(took, moves)
+        self.position += moves
+        self.meter.rows += moves * self.run.rows_a_move
+        for done in played:
+            self.invalid += int(done.invalid.sum())
+            self.refreshed += int(done.refreshed.sum())
+            self.transitions += int(done.ends.sum())
+        return played
+
+    @property
+    def refresh_rate(self) -> float:
+        """Accepted U proposals over all."""
+        return self.refreshed / max(1, self.transitions)
+
+
+def tune(player: Player, run: Run, display: Display) -> NDArray[Any]:
+    """Adapt; returns θ over the last moves, `(moves, chains, d)`."""
+    memory: deque[NDArray[Any]] = deque()
+    total = run.settings.tune
+    while moves := player.allowed(total - player.position, TUNE_SHARE):
+        played = player.play(moves)
+        memory.append(np.concatenate([done.theta for done in played], axis=1))
+        while sum(map(len, memory)) - len(memory[0]) >= TUNE_MEMORY:
+            memory.popleft()
+        rate = np.mean([done.acceptance.mean() for done in played])
+        display.show("tune", player.position, total, f"accepts {rate:.2f}, refreshes U {player.refresh_rate:.2f}")
+    path = np.concatenate(memory) if memory else np.empty((0, 1, 1))
+    return path[-min(len(path), TUNE_MEMORY, max(1, player.position // 2)) :]
+
+
+def keep(player: Player, run: Run, recorders: Sequence[Recorder], display: Display) -> str:
+    """Sample; returns why it stopped early, or nothing."""
+    settings = run.settings
+    size = len(run.cohorts[0].chains)
+    while (missing := settings.draws - min(recorder.count for recorder in recorders)) > 0:
+        moves = player.allowed(missing * recorders[0].thinning)
+        if not moves:
+            reason = "interrupted" if player.interruption.asked else "the budget was spent"
+            return f"{reason} after {settings.draws - missing} of {settings.draws} draws"
+        try:
+            played = player.play(moves)
+        except Exception as error:
+            if settings.draws == missing:
+                raise
+            return f"{type(error).__name__} after {settings.draws - missing} of {settings.draws} draws: {error}"
+        for chain, recorder in enumerate(recorders):
+            recorder.add(played[chain // size], chain % size)
+        rate = np.mean([done.acceptance.mean() for done in played])
+        done = min(settings.draws, min(recorder.count for recorder in recorders))
+        display.show("draws", done, settings.draws, f"accepts {rate:.2f}, refreshes U {player.refresh_rate:.2f}")
+    return ""
+
+
+def choose_thinning(memory: NDArray[Any], refresh_rate: float, problem: Problem) -> int:
+    """Transitions a kept draw: θ's autocorrelation time, and a quarter of what U needs to renew its n rows.
+
+    θ follows U, so draws taken within one renewal of U are alike however well θ mixes given U.
+    """
+    n, move = problem.subsets.n, problem.subsets.move
+    renewal = n / (move.replaced(n) * refresh_rate) if refresh_rate > 0 else 0.0
+    return int(np.ceil(max(autocorrelation_time(memory), renewal / 4 if n < len(problem.subsets.rows) else 0.0)))
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How many moves to play between two looks at the clock: as many as fit into a quarter of a second.
+
+    Nothing depends on it but how soon a run reacts; no block lasts longer than half a second once two have been timed.
+    """
+
+    moves: int = ADAPT_EVERY
+    seconds: float = 0.25
+
+    def after(self, took: float, moves: int) -> "Blocks":
+        """The next block's length, from the seconds that so many moves took; the first ones compile, so it may shrink
+        and grow again."""
+        fitting = moves * self.seconds / max(took, 1e-6)
+        return replace(self, moves=max(1, min(int(fitting), 4 * self.moves)))
+
+
+def side_by_side(cohorts: Sequence[Cohort], pool: ThreadPoolExecutor, stop: int) -> list[Moves]:
+    """Every cohort up to the same move, one a thread."""
+    return [future.result() for future in [pool.submit(cohort.run, stop) for cohort in cohorts]]

@@ -1,0 +1,89 @@
+"""The U chain written down: pages of θ moves, each saying which rows of U changed just before it."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from lwa.algorithm import Subset, spread
+from lwa.rows.slots import Columns, to_columns
+from lwa.subsets.chain import Page, SubsetChain
+
+
+class Entries(NamedTuple):
+    """A page of θ moves as U sees them; arrays are `(moves, chains, ...)`."""
+
+    refreshed: NDArray[np.bool_]  # U changed just before this move
+    ends: NDArray[np.bool_]  # this move ends its transition of Algorithm 1
+    distance: NDArray[np.float64]
+    slots: NDArray[np.int32]  # (..., k); out of range where U did not change
+    rows: Columns  # leaves (..., *shape, k)
+
+
+class Queue(NamedTuple):
+    """The moves that one chain has still to play, in order."""
+
+    source: NDArray[np.intp]  # the transition each belongs to, counted in the store
+    refreshed: NDArray[np.bool_]
+    ends: NDArray[np.bool_]
+
+    def join(self, more: "Queue") -> "Queue":
+        """Put more moves at the end."""
+        return Queue(*(np.concatenate(pair) for pair in zip(self, more, strict=True)))
+
+    def cut(self, start: int | None, stop: int | None) -> "Queue":
+        """The moves from start to stop."""
+        return Queue(self.source[start:stop], self.refreshed[start:stop], self.ends[start:stop])
+
+
+class TapeWriter:
+    """The U chains of a cohort, a page of moves at each call.
+
+    After a refresh come L moves, else one, so chains pass through transitions at their own pace: each has a queue of
+    moves, and transitions stay in store until every chain has played them.
+    """
+
+    def __init__(self, subsets: SubsetChain, chains: Sequence[int], U: Subset, L: int, dtype: Any) -> None:
+        self.subsets, self.chains, self.U, self.L, self.dtype = subsets, chains, U, L, dtype
+        self.written = 0  # pages of transitions
+        self.store: Page | None = None
+        self.queues = [Queue(np.empty(0, np.intp), np.empty(0, bool), np.empty(0, bool)) for _ in chains]
+
+    def __call__(self) -> Entries:
+        """The next page."""
+        with jax.enable_x64(True):
+            while min(len(queue.source) for queue in self.queues) < self.subsets.page:
+                self._advance()
+            return self._cut()
+
+    def _advance(self) -> None:
+        """Another page of transitions behind those in store."""
+        self.U, page = self.subsets.advance(self.U, self.chains, self.written)
+        self.written += 1
+        before = 0 if self.store is None else len(self.store.accepted)
+        self.store = page if not before else jax.tree.map(lambda a, b: np.concatenate([a, b]), self.store, page)
+        for c, queue in enumerate(self.queues):
+            source, refreshed, ends = spread(page.accepted[:, c], self.L)
+            self.queues[c] = queue.join(Queue(before + source, refreshed, ends))
+
+    def _cut(self) -> Entries:
+        """A page of moves off the front of every queue."""
+        assert self.store is not None
+        length = self.subsets.page
+        front = [queue.cut(None, length) for queue in self.queues]
+        source, refreshed, ends = (np.stack(leaves, axis=1) for leaves in zip(*front, strict=True))
+        taken = jax.tree.map(lambda leaf: leaf[source, np.arange(len(self.chains))], self.store)
+        ignored = self.subsets.n + np.arange(taken.slots.shape[-1], dtype=np.int32)
+        slots = np.where(refreshed[..., None], taken.slots, ignored)
+        self._forget(length)
+        return Entries(refreshed, ends, taken.distance, slots, to_columns(taken.rows, self.dtype, axis=2))
+
+    def _forget(self, played: int) -> None:
+        """Drop played moves, and transitions that no queue refers to any more."""
+        assert self.store is not None
+        rest = [queue.cut(played, None) for queue in self.queues]
+        oldest = min(queue.source[0] if len(queue.source) else len(self.store.accepted) for queue in rest)
+        self.store = jax.tree.map(lambda leaf: leaf[oldest:], self.store)
+        self.queues = [queue._replace(source=queue.source - oldest) for queue in rest]
