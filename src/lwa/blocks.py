@@ -63,6 +63,7 @@ def carry_out(run: Run, display: Display) -> Outcome:
         for cohort in run.cohorts:
             cohort.freeze()
         thinning = settings.thinning or choose_thinning(memory, player.refresh_rate, run.problem)
+        display.say(forecast(player, run, thinning))
         recorders = [Recorder(thinning, settings.subset_size) for _ in range(settings.chains)]
         stopped = keep(player, run, recorders, display)
     if tuned < settings.tune and not stopped:
@@ -129,25 +130,35 @@ def tune(player: Player, run: Run, display: Display) -> NDArray[Any]:
 
 def keep(player: Player, run: Run, recorders: Sequence[Recorder], display: Display) -> str:
     """Sample; returns why it stopped early, or nothing."""
-    settings = run.settings
-    size = len(run.cohorts[0].chains)
-    while (missing := settings.draws - min(recorder.count for recorder in recorders)) > 0:
-        moves = player.allowed(missing * recorders[0].thinning)
+    settings, size = run.settings, len(run.cohorts[0].chains)
+
+    def kept() -> int:
+        return min(recorder.count for recorder in recorders)
+
+    while kept() < settings.draws:
+        moves = player.allowed(max(recorder.missing(settings.draws) for recorder in recorders))
         if not moves:
             reason = "interrupted" if player.interruption.asked else "the budget was spent"
-            return f"{reason} after {settings.draws - missing} of {settings.draws} draws"
+            return f"{reason} after {kept()} of {settings.draws} draws"
         try:
             played = player.play(moves)
         except Exception as error:
-            if settings.draws == missing:
+            if kept() == 0:
                 raise
-            return f"{type(error).__name__} after {settings.draws - missing} of {settings.draws} draws: {error}"
+            return f"{type(error).__name__} after {kept()} of {settings.draws} draws: {error}"
         for chain, recorder in enumerate(recorders):
             recorder.add(played[chain // size], chain % size)
         rate = np.mean([done.acceptance.mean() for done in played])
-        done = min(settings.draws, min(recorder.count for recorder in recorders))
-        display.show("draws", done, settings.draws, f"accepts {rate:.2f}, refreshes U {player.refresh_rate:.2f}")
+        note = f"accepts {rate:.2f}, refreshes U {player.refresh_rate:.2f}"
+        display.show("draws", min(settings.draws, kept()), settings.draws, note)
     return ""
+
+
+def forecast(player: Player, run: Run, thinning: int) -> str:
+    """What the draws will cost, at the speed of tune."""
+    moves = run.settings.draws * thinning
+    seconds = f", about {moves / player.rate:.0f} s" if player.rate else ""
+    return f"Keeping one draw in {thinning} moves: {moves:,} moves a chain, {moves * run.rows_a_move:,} row reads{seconds}."
 
 
 def choose_thinning(memory: NDArray[Any], refresh_rate: float, problem: Problem) -> int:

@@ -51,6 +51,10 @@ class Recorder:
         self.count += len(due)
         self.open = running[:, -1] - (running[:, due[-1]] if len(due) else 0.0)
 
+    def missing(self, draws: int) -> int:
+        """Transitions still to come until so many draws are kept; at least as many θ moves."""
+        return (draws - self.count) * self.thinning - round(self.open[3])
+
     def all(self) -> Kept:
         """Everything kept so far."""
         return Kept(*(np.concatenate(leaves) for leaves in zip(*self.parts, strict=True)))

@@ -245,6 +245,16 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
     return Result(posterior, stats, attributes, dims, coords)
 
 
+def step_of_the_mode(run: Run) -> float:
+    """How far the mode of the powered target moves when k of n rows are exchanged, in sds of the N-row posterior.
+
+    To first order the mode moves by H_N⁻¹ (N/n) Σ (g_in - g_out), and rows' gradients have variance H_N / N where the
+    model is right: √(2 k N) / n along any direction, whatever the model.
+    """
+    n, N, k = run.settings.subset_size, run.survey.length, run.settings.subset_move.replaced(run.settings.subset_size)
+    return float(np.sqrt(2 * k * N) / n) if run.settings.target == "powered" and n < N else 0.0
+
+
 def remarks(run: Run, outcome: Outcome) -> list[str]:
     """What a user should know before they trust the draws."""
     told = []
@@ -255,6 +265,13 @@ def remarks(run: Run, outcome: Outcome) -> list[str]:
         told.append(
             f"{outcome.invalid} proposals ({share:.1%}) had a log target that was NaN or +inf and were rejected. "
             "Mend the model there, or give those values log density -inf."
+        )
+    lag = step_of_the_mode(run)
+    if lag > 2.0 * run.settings.refresh_steps**0.5:
+        told.append(
+            f"Each refresh of U moves the subset's own mode by about {lag:.0f} posterior sds, faster than theta follows, "
+            f"so the draws lag behind. Pass subset_size >= {int(lag * run.settings.subset_size / 2):,}, a larger "
+            "refresh_steps, or target='subposterior'."
         )
     if outcome.kept.lp.size and (rate := float(outcome.kept.acceptance_rate.mean())) < 0.05:
         told.append(f"Only {rate:.1%} of the moves were accepted: the kernel did not adapt. Pass a longer tune.")
