@@ -158,7 +158,8 @@ def forecast(player: Player, run: Run, thinning: int) -> str:
     """What the draws will cost, at the speed of tune."""
     moves = run.settings.draws * thinning
     seconds = f", about {moves / player.rate:.0f} s" if player.rate else ""
-    return f"Keeping one draw in {thinning} moves: {moves:,} moves a chain, {moves * run.rows_a_move:,} row reads{seconds}."
+    reads = moves * run.rows_a_move
+    return f"Keeping one draw in {thinning} moves: {moves:,} moves a chain, {reads:,} row reads{seconds}."
 
 
 def choose_thinning(memory: NDArray[Any], refresh_rate: float, problem: Problem) -> int:

@@ -3,6 +3,7 @@
 import re
 import time
 from dataclasses import dataclass
+from numbers import Real
 
 from lwa.errors import InputError
 
@@ -18,8 +19,10 @@ class RowReads:
 
     def __post_init__(self) -> None:
         """Refuse a budget that buys nothing."""
-        if not self.count > 0:
-            raise InputError(f"RowReads({self.count!r}) must be positive. Pass lwa.RowReads(10**9), for example.")
+        if not is_positive(self.count):
+            raise InputError(
+                f"RowReads({self.count!r}) must hold a positive number. Pass lwa.RowReads(10**9), for example."
+            )
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,11 @@ class Meter:
         return share * self.budget.rows - self.rows
 
 
+def is_positive(value: object) -> bool:
+    """Whether it is a number above zero, Python's or NumPy's."""
+    return isinstance(value, Real) and not isinstance(value, bool) and float(value) > 0
+
+
 def as_budget(budget: object) -> Budget:
     """From "10 min", seconds, `RowReads` or None."""
     if isinstance(budget, Budget):
@@ -59,7 +67,7 @@ def as_budget(budget: object) -> Budget:
         return Budget()
     if isinstance(budget, RowReads):
         return Budget(rows=budget.count)
-    if isinstance(budget, int | float) and not isinstance(budget, bool) and budget > 0:
+    if isinstance(budget, Real) and is_positive(budget):
         return Budget(seconds=float(budget))
     if isinstance(budget, str) and (parts := re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*([a-zA-Z]*)\s*", budget)):
         seconds = float(parts[1]) * UNITS.get(parts[2].lower() or "s", 0)

@@ -25,8 +25,10 @@ def demo(
     from rich.console import Console
 
     from lwa.demo import logistic
+    from lwa.run_folder import require_free
     from lwa.sampling import sample
 
+    require_free(out)  # rather than after all the work
     console = Console()
     console.print(f"Simulating {rows:,} rows of a logistic regression with 10 parameters.")
     model, data, truth = logistic(rows, 10, seed)

@@ -59,13 +59,14 @@ class Interruption:
 def interruptible() -> Iterator[Interruption]:
     """Ctrl-C ends the run at the next block and keeps what is there; a second one interrupts at once.
 
-    Signals reach the main thread alone: elsewhere this does nothing, and whoever owns the main thread decides.
+    Signals reach the main thread alone: elsewhere this does nothing, and whoever owns the main thread decides. So it is
+    where a handler is in place that Python did not install (None), which could not be put back.
     """
     interruption = Interruption()
-    if threading.current_thread() is not threading.main_thread():
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is None:
         yield interruption
         return
-    before = signal.getsignal(signal.SIGINT)
 
     def handle(number: int, frame: FrameType | None) -> None:
         interruption.asked = True

@@ -9,7 +9,7 @@ from lwa.pipeline import Moves
 
 
 class Kept(NamedTuple):
-    """Kept draws; arrays are `(draws, chains, ...)`."""
+    """Kept draws; arrays are `(draws, ...)` of one chain, `(chains, draws, ...)` of all."""
 
     theta: NDArray[np.float64]
     lp: NDArray[np.float64]  # log target given the subset of that moment
@@ -27,33 +27,36 @@ class Recorder:
         self.thinning, self.n = thinning, n
         self.parts: list[Kept] = []
         self.count = 0
-        self.open = np.zeros(4)  # since the last kept draw: moves, acceptance, refreshes, transitions
+        self.open = np.zeros(4, np.int64)  # since the last kept draw: moves, acceptance, refreshes, transitions
 
     def add(self, moves: Moves, chain: int) -> None:
-        """Keep what is due among these moves of the cohort's `chain`-th chain."""
-        one = [np.ones(len(moves.ends)), moves.acceptance[:, chain], moves.refreshed[:, chain], moves.ends[:, chain]]
-        running = self.open[:, None] + np.cumsum(np.stack(one), axis=1)
+        """Keep what is due among these moves of the cohort's `chain`-th chain.
+
+        Sums are of whole numbers, acceptance in units of 2⁻³²: so where a run is cut into blocks changes no bit.
+        """
         ends = moves.ends[:, chain]
-        due = np.flatnonzero(ends & (running[3].round().astype(np.int64) % self.thinning == 0))
-        since = np.diff(running[:, due], axis=1, prepend=0.0)  # what was open before counts towards the first
-        made, acceptance, refreshes, transitions = since
+        acceptance = np.rint(moves.acceptance[:, chain] * 2.0**32).astype(np.int64)
+        running = np.stack([np.ones_like(acceptance), acceptance, moves.refreshed[:, chain], ends]).cumsum(axis=1)
+        running += self.open[:, None]
+        due = np.flatnonzero(ends & (running[3] % self.thinning == 0))
+        made, accepted, refreshes, transitions = np.diff(running[:, due], axis=1, prepend=0)
         self.parts.append(
             Kept(
                 moves.theta[due, chain].astype(np.float64),
                 moves.log_density[due, chain],
-                acceptance / np.maximum(made, 1),
+                accepted / (2.0**32 * made),
                 moves.accepted[due, chain],
-                refreshes / np.maximum(transitions, 1),
+                refreshes / transitions,
                 moves.distance[due, chain],
-                (made * self.n).astype(np.int64),
+                made * self.n,
             )
         )
         self.count += len(due)
-        self.open = running[:, -1] - (running[:, due[-1]] if len(due) else 0.0)
+        self.open = running[:, -1] - (running[:, due[-1]] if len(due) else 0)
 
     def missing(self, draws: int) -> int:
         """Transitions still to come until so many draws are kept; at least as many θ moves."""
-        return (draws - self.count) * self.thinning - round(self.open[3])
+        return (draws - self.count) * self.thinning - int(self.open[3])
 
     def all(self) -> Kept:
         """Everything kept so far."""

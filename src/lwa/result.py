@@ -1,5 +1,6 @@
 """What a run gives back: draws, what happened while they were drawn, and how to repeat it."""
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.errors import InputError
+from lwa.errors import InputError, RunFolderError
 from lwa.run_folder import read_run, write_run
 
 if TYPE_CHECKING:
@@ -46,14 +47,9 @@ class Result:
     @cached_property
     def idata(self) -> "xarray.DataTree":
         """A DataTree with the groups `posterior` and `sample_stats`, which ArviZ reads as it is."""
-        import json
-
         import xarray
 
-        flat = {
-            key: value if isinstance(value, str | int | float) and not isinstance(value, bool) else json.dumps(value)
-            for key, value in self.attributes.items()
-        }
+        flat = {key: _flat(value) for key, value in self.attributes.items()}
 
         def dataset(variables: Mapping[str, NDArray[Any]]) -> "xarray.Dataset":
             arrays = {
@@ -105,13 +101,23 @@ class Result:
         return "\n".join(lines)
 
 
+def _flat(value: Any) -> Any:
+    """An attribute as NetCDF holds it: a text, or a number of at most 64 bits; anything else as JSON."""
+    held = isinstance(value, str | float) or (type(value) is int and -(2**63) <= value < 2**63)
+    return value if held else json.dumps(value)
+
+
 def load(folder: str | os.PathLike[str]) -> Result:
     """A run saved by `fit.save`."""
     variables, manifest = read_run(folder)
     groups: dict[str, dict[str, NDArray[Any]]] = {"posterior": {}, "sample_stats": {}}
-    for name, values in variables.items():
-        group, _, variable = name.partition("/")
-        groups[group][variable] = values
-    return Result(
-        groups["posterior"], groups["sample_stats"], manifest["attributes"], manifest["dims"], manifest["coords"]
-    )
+    try:
+        for name, values in variables.items():
+            group, _, variable = name.partition("/")
+            groups[group][variable] = values
+        posterior, stats = groups["posterior"], groups["sample_stats"]
+        if not (posterior and stats):
+            raise KeyError("no draws")
+        return Result(posterior, stats, manifest["attributes"], manifest["dims"], manifest["coords"])
+    except KeyError as error:
+        raise RunFolderError(f"{folder} is damaged: {error} is missing or unknown. Restore it from a copy.") from None

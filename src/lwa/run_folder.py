@@ -10,6 +10,7 @@ The manifest is written last and by renaming, so a folder with a manifest is who
 import json
 import os
 import zlib
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from lwa.errors import RunFolderError
 FORMAT = "lwa-run"
 VERSION = 1
 MANIFEST = "manifest.json"
+PARTIAL = MANIFEST + ".partial"
+SEGMENTS = "draws-" + 5 * "[0-9]" + ".npy"
 
 type Variables = dict[str, NDArray[Any]]
 """By "group/name"; arrays are `(chains, draws, *shape)`."""
@@ -28,24 +31,28 @@ type Variables = dict[str, NDArray[Any]]
 
 def write_run(folder: str | os.PathLike[str], variables: Variables, description: dict[str, Any]) -> Path:
     """Save draws and what describes them; refuses to overwrite anything that is not a run."""
-    path = Path(folder)
-    if path.exists() and not (path.is_dir() and ((path / MANIFEST).exists() or not any(path.iterdir()))):
-        raise RunFolderError(f"{path} exists and is not a saved run. Pass the path of a new or empty folder.")
+    path = require_free(folder)
+    partial = path / PARTIAL
     try:
         path.mkdir(parents=True, exist_ok=True)
-        before = sorted(path.glob("draws-*.npy"))
-        name = f"draws-{int(before[-1].stem.split('-')[1]) + 1 if before else 0:05d}.npy"
+        before = sorted(path.glob(SEGMENTS))
+        new = path / f"draws-{int(before[-1].stem.removeprefix('draws-')) + 1 if before else 0:05d}.npy"
         segment = _pack(variables)
-        np.save(path / name, segment, allow_pickle=False)
-        manifest = {
-            "format": FORMAT,
-            "version": VERSION,
-            **description,
-            "segments": [{"file": name, "draws": segment.shape[1], "crc32": zlib.crc32((path / name).read_bytes())}],
-        }
-        partial = path / (MANIFEST + ".partial")
-        partial.write_text(json.dumps(manifest, indent=1))
-        partial.replace(path / MANIFEST)
+        try:
+            with new.open("wb") as file:  # version 3, since names may be Greek
+                np.lib.format.write_array(file, segment, version=(3, 0), allow_pickle=False)
+            manifest = {
+                "format": FORMAT,
+                "version": VERSION,
+                **description,
+                "segments": [{"file": new.name, "draws": segment.shape[1], "crc32": zlib.crc32(new.read_bytes())}],
+            }
+            partial.write_text(json.dumps(manifest, indent=1, default=_plain), encoding="utf-8")
+            partial.replace(path / MANIFEST)
+        except BaseException:  # Ctrl-C too: what is half-written goes, and what was there before stays
+            partial.unlink(missing_ok=True)
+            new.unlink(missing_ok=True)
+            raise
         for old in before:  # only now that the new run is whole
             old.unlink()
     except OSError as error:
@@ -55,24 +62,54 @@ def write_run(folder: str | os.PathLike[str], variables: Variables, description:
     return path
 
 
+def require_free(folder: str | os.PathLike[str]) -> Path:
+    """The folder's path, if a run can be saved there: new, empty, a saved run, or what a killed save left behind."""
+    path = Path(folder)
+    try:
+        inside = list(path.iterdir()) if path.exists() else []
+    except OSError as error:
+        raise RunFolderError(
+            f"Cannot save a run to {path}: {error.strerror}. Pass the path of a new or empty folder."
+        ) from None
+    manifest = _manifest(path) if path / MANIFEST in inside else {}
+    ours = all(entry.name == PARTIAL or entry.match(SEGMENTS) for entry in inside)
+    if not (ours or manifest.get("format") == FORMAT):
+        raise RunFolderError(f"{path} exists and is not a saved run. Pass the path of a new or empty folder.")
+    return path
+
+
 def read_run(folder: str | os.PathLike[str]) -> tuple[Variables, dict[str, Any]]:
     """The draws and their description, checked against the manifest."""
     path = Path(folder)
-    try:
-        manifest = json.loads((path / MANIFEST).read_text())
-    except FileNotFoundError:
+    manifest = _manifest(path)
+    if manifest.get("format") != FORMAT or manifest.get("version") != VERSION:
+        came = f"{manifest.get('format')!r}, version {manifest.get('version')!r}"
         raise RunFolderError(
-            f"{path} holds no run: there is no {MANIFEST}. Pass a folder made by fit.save()."
-        ) from None
-    except (OSError, ValueError) as error:
-        raise RunFolderError(f"{path / MANIFEST} cannot be read: {error}.") from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT or manifest.get("version") != VERSION:
-        raise RunFolderError(f"{path / MANIFEST} is not of format {FORMAT!r}, version {VERSION}.")
+            f"{path / MANIFEST} is of format {came}; {FORMAT!r}, version {VERSION}, is expected. "
+            "Pass a folder made by fit.save(), or load it with the lwa that wrote it."
+        )
     try:
         segments = [_read_segment(path, segment) for segment in manifest["segments"]]
         return _unpack(np.concatenate(segments, axis=1)), manifest
     except (KeyError, TypeError, ValueError) as error:
-        raise RunFolderError(f"{path} is damaged: {error}.") from None
+        raise RunFolderError(f"{path} is damaged: {error}. Restore it from a copy.") from None
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunFolderError(
+            f"{path} holds no run: there is no {MANIFEST}. Pass a folder made by fit.save()."
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunFolderError(f"{path / MANIFEST} cannot be read: {error}. Restore it from a copy.") from None
+    return manifest if isinstance(manifest, dict) else {}
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no word for: labels of axes may be NumPy's numbers, or dates."""
+    return value.item() if isinstance(value, np.generic) else str(value)
 
 
 def _read_segment(path: Path, segment: dict[str, Any]) -> NDArray[Any]:
@@ -85,7 +122,7 @@ def _read_segment(path: Path, segment: dict[str, Any]) -> NDArray[Any]:
         raise RunFolderError(f"{path / name} cannot be read: {error.strerror}. The run is incomplete.") from None
     if zlib.crc32(content) != segment["crc32"]:
         raise RunFolderError(f"{path / name} is damaged: its checksum is not the manifest's. Restore it from a copy.")
-    return np.load(path / name, allow_pickle=False)
+    return np.lib.format.read_array(BytesIO(content), allow_pickle=False)
 
 
 def _pack(variables: Variables) -> NDArray[Any]:

@@ -266,12 +266,13 @@ def remarks(run: Run, outcome: Outcome) -> list[str]:
             f"{outcome.invalid} proposals ({share:.1%}) had a log target that was NaN or +inf and were rejected. "
             "Mend the model there, or give those values log density -inf."
         )
-    lag = step_of_the_mode(run)
+    lag, size = step_of_the_mode(run), run.settings.subset_size
     if lag > 2.0 * run.settings.refresh_steps**0.5:
+        enough = "" if run.settings.subset_move.replaced(size) == size else f"subset_size={int(lag * size / 2) + 1}, "
         told.append(
-            f"Each refresh of U moves the subset's own mode by about {lag:.0f} posterior sds, faster than theta follows, "
-            f"so the draws lag behind. Pass subset_size >= {int(lag * run.settings.subset_size / 2):,}, a larger "
-            "refresh_steps, or target='subposterior'."
+            f"Each refresh of U moves the subset's own mode by about {lag:.0f} posterior sds, faster than theta "
+            f"follows, so the draws lag behind. Pass {enough}refresh_steps={int(lag**2 / 4) + 1} or "
+            "target='subposterior'."
         )
     if outcome.kept.lp.size and (rate := float(outcome.kept.acceptance_rate.mean())) < 0.05:
         told.append(f"Only {rate:.1%} of the moves were accepted: the kernel did not adapt. Pass a longer tune.")

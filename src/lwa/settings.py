@@ -1,6 +1,6 @@
 """What a user asked for, checked, before any data is read."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -42,10 +42,9 @@ class Settings:
     def check(cls, **given: Any) -> "Settings":
         """Refuse what cannot be meant."""
         move = as_move(given["subset_move"])
-        if given["target"] not in NAMES:
-            raise one_of("target", given["target"], NAMES)
-        if given["precision"] not in PRECISIONS:
-            raise one_of("precision", given["precision"], PRECISIONS)
+        for option, valid in (("target", NAMES), ("precision", PRECISIONS)):
+            if not (isinstance(given[option], str) and given[option] in valid):
+                raise one_of(option, given[option], valid)
         return cls(
             subset_size=whole("subset_size", given["subset_size"], least=1, example=1000),
             target=given["target"],
@@ -54,7 +53,7 @@ class Settings:
             draws=whole("draws", given["draws"], least=1, example=1000),
             tune=whole("tune", given["tune"], least=0, example=1000),
             chains=whole("chains", given["chains"], least=1, example=4),
-            thinning=None if given["thinning"] == "auto" else whole("thinning", given["thinning"], least=1, example=1),
+            thinning=as_thinning(given["thinning"]),
             seed=as_seed(given["seed"]),
             budget=as_budget(given["budget"]),
             subset_move=move,
@@ -73,9 +72,27 @@ class Settings:
         self.subset_move.replaced(self.subset_size)
 
     def record(self) -> dict[str, Any]:
-        """As JSON."""
-        plain = int | float | str | None
-        return {name: value if isinstance(value, plain) else repr(value) for name, value in vars(self).items()}
+        """As JSON; the same settings give the same record in every process."""
+        return {name: plain(value) for name, value in vars(self).items()}
+
+
+def plain(value: Any) -> Any:
+    """A setting as JSON has it: numbers and names as they are, the rest in words, functions without their address."""
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    if isinstance(value, int | float | str | None):
+        return value
+    if is_dataclass(value):
+        held = ", ".join(f"{field.name}={plain(getattr(value, field.name))}" for field in fields(value))
+        return f"{type(value).__name__}({held})"
+    return getattr(value, "__qualname__", None) or repr(value)
+
+
+def as_thinning(thinning: object) -> int | None:
+    """Transitions a kept draw; None where `"auto"` asks for a choice after tune."""
+    if isinstance(thinning, str) and thinning == "auto":
+        return None
+    return whole("thinning", thinning, least=1, example=1)
 
 
 def whole(name: str, value: object, *, least: int, example: int) -> int:

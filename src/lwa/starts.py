@@ -23,17 +23,29 @@ def given_starts(model: Model, initvals: Any, chains: int) -> list[NDArray[np.fl
     if initvals is None:
         return None
     if model.fits(initvals):
-        return [model.ravel(initvals)] * chains
+        return [flat(model, initvals, "initvals")] * chains
     if isinstance(initvals, list | tuple) and all(map(model.fits, initvals)):
         if len(initvals) != chains:
             raise InputError(
                 f"initvals holds {len(initvals)} starts for {chains} chains. Pass one for each, or one theta."
             )
-        return [model.ravel(theta) for theta in initvals]
+        return [flat(model, theta, f"initvals[{chain}]") for chain, theta in enumerate(initvals)]
     raise InputError(
         f"initvals is no theta of this model and no list of thetas. Pass one theta, or a list of {chains}, built like "
         f"init: {jax.tree.structure(model.init)}."
     )
+
+
+def flat(model: Model, theta: Any, source: str) -> NDArray[np.float64]:
+    """A user's θ as a vector; the error says where it came from."""
+    try:
+        return model.ravel(theta)
+    except (TypeError, ValueError) as error:  # of the wrong structure or shape, or not numbers
+        fault = str(error).rstrip(".")
+        raise ModelError(
+            f"{source} gave {theta!r}, which is no theta of this model: {fault}. "
+            f"Pass numbers built like init, {model.shapes}."
+        ) from None
 
 
 def find_starts(
@@ -50,7 +62,7 @@ def find_starts(
             return model.ravel(model.init)
         with users_function("prior_draw", "a key"):
             theta = model.prior_draw(keys(seed, Purpose.START, [chain], attempt)[0])
-        return model.ravel(theta)
+        return flat(model, theta, "prior_draw")
 
     theta = np.stack([start(chain, 0) for chain in chains]).astype(dtype)
     for attempt in range(1, ATTEMPTS + 1):

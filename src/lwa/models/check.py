@@ -21,28 +21,66 @@ HIDDEN = [Path(jax.__file__).parent, Path(__file__).parents[1]]
 
 def check_model(model: Model, batch: Batch, dtype: Any) -> None:
     """Trace the model on abstract rows shaped like `batch`: it must give one log-likelihood a row, for any number."""
+    check_labels(model)
     theta = jax.eval_shape(lambda: model.unravel(jnp.zeros(model.dimension, dtype)))
     with users_function("log_prior", "theta"):
         prior = jax.eval_shape(model.log_prior, theta)
-    if np.shape(prior) != ():
+    if getattr(prior, "shape", None) != ():
         raise ModelError(
             f"log_prior returned {shape_of(prior)}; a single number is expected. Sum over the parameters: jnp.sum(...)."
+        )
+    if not (jnp.issubdtype(prior.dtype, jnp.floating) or jnp.issubdtype(prior.dtype, jnp.integer)):
+        raise ModelError(
+            f"log_prior returned a value of type {prior.dtype}; a real number is expected. Return log p(theta), for "
+            "example jnp.where(inside, 0.0, -jnp.inf)."
         )
     for m in (5, 1):  # a shape that happens to fit one number of rows does not fit both; refreshes bring one at a time
         rows = jax.tree.map(lambda leaf, m=m: abstract(leaf, m, dtype), batch)
         with users_function("log_likelihood", f"theta and {m} rows"):
             values = jax.eval_shape(model.log_likelihood, theta, rows)
-        if np.shape(values) == ():
+        if getattr(values, "shape", None) == ():
             raise ModelError(
                 f"log_likelihood returned a single number for {m} rows; one value a row, shape ({m},), is expected. "
                 "Return log f(Y_k|theta) of each row, not their sum."
             )
         if not hasattr(values, "shape") or values.shape != (m,):
             raise ModelError(
-                f"log_likelihood returned {shape_of(values)} for {m} rows; one value a row, shape ({m},), is expected."
+                f"log_likelihood returned {shape_of(values)} for {m} rows; one value a row, shape ({m},), is expected. "
+                "Return an array with log f(Y_k|theta) of each row."
             )
         if not jnp.issubdtype(values.dtype, jnp.floating):
-            raise ModelError(f"log_likelihood returned {values.dtype} values; real numbers (floats) are expected.")
+            raise ModelError(
+                f"log_likelihood returned {values.dtype} values; real numbers (floats) are expected. Return log f as "
+                "floats: values.astype(float)."
+            )
+
+
+def check_labels(model: Model) -> None:
+    """Refuse names, dims and coords that xarray could not hold, which would show only once the draws are there."""
+    for name in model.shapes:
+        if name in ("chain", "draw"):
+            raise ModelError(f"init names a parameter {name!r}, which is an axis of the draws. Pass another name.")
+    axes: dict[str, int] = {}
+    for name, dims in (model.dims or {}).items():
+        if name not in model.shapes:
+            raise ModelError(
+                f"dims names {name!r}, which is no parameter. Valid: {', '.join(map(repr, model.shapes))}."
+            )
+        shape = model.shapes[name]
+        taken = {"chain", "draw", *model.shapes}
+        if isinstance(dims, str) or len(dims) != len(shape) or len(taken | set(dims)) != len(taken) + len(shape):
+            raise ModelError(
+                f"dims[{name!r}]={dims!r} does not fit {name!r}, whose shape is {shape}. Pass a list of {len(shape)} "
+                "names, all different and none of them 'chain', 'draw' or a parameter."
+            )
+        for axis, length in zip(dims, shape, strict=True):
+            if axes.setdefault(axis, length) != length:
+                raise ModelError(f"dims gives {axis!r} to axes of lengths {axes[axis]} and {length}. Pass two names.")
+    for axis, labels in (model.coords or {}).items():
+        if axis in axes and len(labels) != axes[axis]:
+            raise ModelError(
+                f"coords[{axis!r}] holds {len(labels)} labels for an axis of length {axes[axis]}. Pass one for each."
+            )
 
 
 def abstract(leaf: Any, m: int, dtype: Any) -> Any:
@@ -71,6 +109,7 @@ def users_function(name: str, arguments: str) -> Iterator[None]:
         first_line = (str(error).strip().splitlines() or ["no message"])[0]
         hint = ""
         if isinstance(error, jax.errors.JAXTypeError):
+            first_line = first_line.rstrip(".") + "."
             hint = " It must be written with jax.numpy, without Python branches on the values of theta or rows."
         cause = error.with_traceback(pruned(error.__traceback__))
         cause.__cause__, cause.__suppress_context__ = None, True

@@ -67,7 +67,8 @@ class SubsetChain:
             slots[:, c], incoming[:, c] = self.move.propose(rng, size, self.n, N)
             uniform[:, c] = rng.random(size)
         batch = self.rows.take(incoming.ravel())
-        statistics = self.statistic.centred(batch).reshape(*incoming.shape, self.statistic.dimension).swapaxes(-1, -2)
+        shape = (*incoming.shape, self.statistic.dimension)
+        statistics = (self.statistic.centred(batch).reshape(shape) if k else np.zeros(shape)).swapaxes(-1, -2)
         with np.errstate(divide="ignore"):  # log 0 = -inf accepts whatever has a positive weight, as it should
             log_u = np.log(uniform)
         batch = jax.tree.map(lambda leaf: leaf.reshape(*incoming.shape, *leaf.shape[1:]), batch)

@@ -12,7 +12,7 @@ def as_summary(summary: object, *, weighted: bool) -> Summary:
     """S as given; `"auto"` is the mean of every column in units of its spread, or nothing where Φ plays no part."""
     if isinstance(summary, Summary):
         return summary
-    if summary == "auto":
+    if isinstance(summary, str) and summary == "auto":
         return PerRow(every_column, scaled=True) if weighted else PerRow(nothing)
     if callable(summary):
         raise InputError("summary is a bare function. Pass summary=lwa.summaries.PerRow(function).")

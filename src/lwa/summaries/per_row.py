@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from lwa.errors import InputError
 from lwa.rows import Batch
-from lwa.summaries.summary import Gathering, Statistic, Summary
+from lwa.summaries.summary import Gathering, Statistic, Summary, require_width
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class PerRow(Summary):
                 f"The summary function is NaN or infinite for {bad.sum()} of {m} rows, first for row {bad.argmax()} of "
                 "the batch. Return finite values."
             )
-        return values.reshape(m, -1)
+        return values[:, None] if values.ndim == 1 else values
 
 
 class Moments(Gathering):
@@ -74,6 +74,7 @@ class Moments(Gathering):
         m, mean = len(values), values.mean(0)
         if self.count == 0:
             self.mean, self.squares = np.zeros_like(mean), np.zeros_like(mean)
+        require_width(values, len(self.mean))
         shift, total = mean - self.mean, self.count + m
         self.squares = self.squares + ((values - mean) ** 2).sum(0) + shift**2 * (self.count * m / total)
         self.mean, self.count = self.mean + shift * (m / total), total

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lwa.errors import InputError
 from lwa.rows import Batch
 
 
@@ -25,7 +26,18 @@ class Statistic:
 
     def centred(self, batch: Batch) -> NDArray[np.float64]:
         """(S(Y_k) - s_N) / scale, (m, s): centring first keeps the U chain's sums small and so exact."""
-        return (self.per_row(batch) - self.full) / self.scale
+        values = self.per_row(batch)
+        require_width(values, self.dimension)
+        return (values - self.full) / self.scale
+
+
+def require_width(values: NDArray[np.float64], s: int) -> None:
+    """Refuse a summary whose length depends on how many rows it is called with."""
+    if values.shape[1] != s:
+        raise InputError(
+            f"The summary function returned {values.shape[1]} numbers a row for a batch of {len(values)} rows, but {s} "
+            "for another batch. Return as many for every batch: each row is summarised on its own."
+        )
 
 
 class Gathering(ABC):

@@ -1,0 +1,111 @@
+"""Where chains begin: given values, draws from the prior, or `init`."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lwa
+from lwa.starts import ATTEMPTS
+from tests.support import log_likelihood, log_prior, run, sample
+
+STAY = {"tune": 0, "thinning": 1, "draws": 1, "kernel": lwa.parameters.RandomWalk(scale=1e-6)}
+"""One tiny step, so that the first draw is the start to about a millionth."""
+
+
+def starts(fit):
+    return fit.posterior["theta"][:, 0]
+
+
+@pytest.mark.parametrize(
+    ("initvals", "expected"),
+    [
+        (2.5, [2.5, 2.5]),
+        (np.float32(2.5), [2.5, 2.5]),
+        (jnp.asarray(2.5), [2.5, 2.5]),
+        ([2.5, 3.5], [2.5, 3.5]),
+        ((2.5, 3.5), [2.5, 3.5]),
+        (None, [0.0, 0.0]),
+    ],
+)
+def test_initvals_are_the_starts(initvals, expected):
+    np.testing.assert_allclose(starts(run(initvals=initvals, **STAY)), expected, atol=1e-4)
+
+
+def test_one_start_a_chain_where_the_last_cohort_is_filled_up():
+    fit = run(chains=3, initvals=[2.5, 3.0, 3.5], **STAY)
+    np.testing.assert_allclose(starts(fit), [2.5, 3.0, 3.5], atol=1e-4)
+
+
+def test_initvals_go_before_prior_draw():
+    model = lwa.Model(log_likelihood, log_prior, 0.0, prior_draw=lambda key: jax.random.normal(key))
+    np.testing.assert_allclose(starts(sample(model, initvals=2.5, **STAY)), 2.5, atol=1e-4)
+
+
+def test_a_list_theta_is_one_theta():
+    model = lwa.Model(lambda theta, y: -0.5 * (y - theta[0]) ** 2, lambda theta: -0.5 * theta[1] ** 2, init=[0.0, 0.0])
+    fit = sample(model, initvals=[2.5, 3.5], **STAY)
+    np.testing.assert_allclose(starts_of(fit, "0"), [2.5, 2.5], atol=1e-4)
+    np.testing.assert_allclose(starts_of(fit, "1"), [3.5, 3.5], atol=1e-4)
+
+
+def starts_of(fit, name):
+    return fit.posterior[name][:, 0]
+
+
+def test_draws_from_the_prior_differ_by_chain_and_repeat_by_seed():
+    model = lwa.Model(log_likelihood, log_prior, 0.0, prior_draw=lambda key: 10.0 * jax.random.normal(key))
+    first = starts(sample(model, chains=4, **STAY))
+    assert len(set(first.tolist())) == 4
+    assert np.abs(np.diff(first)).min() > 0.01
+    np.testing.assert_array_equal(first, starts(sample(model, chains=4, **STAY)))
+    assert not np.intersect1d(first, starts(sample(model, chains=4, seed=2, **STAY))).size
+
+
+def positive(mu):
+    """Exponential(1): one in two draws of a standard normal lies outside."""
+    return jnp.where(mu > 0.0, -mu, -jnp.inf)
+
+
+def test_draws_outside_the_support_are_drawn_again():
+    asked = []
+
+    def prior_draw(key):
+        asked.append(float(jax.random.normal(key)))
+        return asked[-1]
+
+    model = lwa.Model(log_likelihood, positive, 1.0, prior_draw=prior_draw)
+    found = starts(sample(model, chains=8, **STAY))
+    assert (found > 0.0).all()
+    outside = [draw for draw in asked if draw <= 0.0]
+    assert outside, "the seed must put some first draws outside"
+    assert len(asked) == 8 + len(outside)  # only those are drawn again
+    np.testing.assert_allclose(np.sort(found), np.sort([draw for draw in asked if draw > 0.0]), atol=1e-3)
+
+
+def test_drawing_again_comes_to_an_end():
+    asked = []
+
+    def prior_draw(key):
+        asked.append(key)
+        return -1.0
+
+    model = lwa.Model(log_likelihood, positive, 1.0, prior_draw=prior_draw)
+    with pytest.raises(lwa.ModelError) as caught:
+        sample(model, chains=1)
+    for fragment in (
+        f"after {ATTEMPTS} draws from prior_draw",
+        "{'theta': -1.0}",
+        "log_prior is -inf",
+        "Pass initvals",
+    ):
+        assert fragment in str(caught.value)
+    assert len(asked) == ATTEMPTS
+
+
+def test_a_start_where_some_rows_are_impossible_names_them():
+    def truncated(mu, y):
+        return jnp.where(y > mu, -0.5 * (y - mu) ** 2, -jnp.inf)
+
+    with pytest.raises(lwa.ModelError, match=r"Chain 0 .*'theta': 3\.0.*log_likelihood is -inf in \d+ of 20 rows"):
+        sample(lwa.Model(truncated, log_prior, 3.0), precision="float32")
