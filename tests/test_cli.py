@@ -1,0 +1,109 @@
+"""The commands: what `lwa demo` and `lwa summary` print, and how they fail."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+import lwa
+from lwa.cli import main
+from tests.support import run
+
+DEMO = ["demo", "--rows", "2000", "--subset-size", "50", "--draws", "20"]
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    """Run a command in this process; returns its exit code, what it printed and what it complained of."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["lwa", *map(str, arguments)])
+        monkeypatch.setenv("COLUMNS", "200")
+        with pytest.raises(SystemExit) as left:
+            main()
+        printed = capsys.readouterr()
+        return left.value.code or 0, printed.out, printed.err
+
+    return call
+
+
+def test_demo_and_summary(call, tmp_path):
+    folder = tmp_path / "run"
+    code, out, _ = call(*DEMO, "--out", folder)
+    assert code == 0
+    assert "Simulating 2,000 rows" in out
+    header = next(line for line in out.splitlines() if "truth" in line and "mean" in line)
+    assert header.split()[:2] == ["truth", "mean"]
+    assert len(re.findall(r"^beta\[\d\]", out, re.MULTILINE)) == 10
+    assert "Rows read per step: 50 of 2,000" in out
+    assert str(folder) in out.replace("\n", "")
+
+    fit = lwa.load(folder)
+    assert f"In total: {fit.attributes['rows_read']:,}" in out
+    assert fit.posterior["beta"].shape == (4, 20, 10)
+
+    code, out, err = call("summary", folder)
+    assert code == 0
+    assert out.startswith("lwa.Result: 4 chains x 20 draws of beta")
+    assert len(re.findall(r"^beta\[\d\]", out, re.MULTILINE)) == 10
+    assert err == ""
+
+
+def test_summary_of_any_saved_run(call, tmp_path):
+    code, out, _ = call("summary", run(thinning=1).save(tmp_path / "run"))
+    assert code == 0
+    assert re.search(r"^theta", out, re.MULTILINE)
+
+
+def test_summary_of_something_else(call, tmp_path):
+    code, out, err = call("summary", tmp_path / "nothing")
+    assert (code, out) == (2, "")
+    assert (
+        err
+        == f"lwa: {tmp_path / 'nothing'} holds no run: there is no manifest.json. Pass a folder made by fit.save().\n"
+    )
+
+
+def test_summary_in_a_process_of_its_own(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", "from lwa.cli import main; main()", "summary", tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("lwa: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_demo_does_no_work_for_a_folder_that_is_taken(call, tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    code, out, err = call(*DEMO, "--out", tmp_path)
+    assert (code, out) == (2, "")
+    assert err == f"lwa: {tmp_path} exists and is not a saved run. Pass the path of a new or empty folder.\n"
+
+
+def test_demo_refuses_what_sample_refuses(call, tmp_path):
+    code, _, err = call("demo", "--rows", 20, "--subset-size", 50, "--out", tmp_path / "run")
+    assert code == 2
+    assert "lwa: subset_size=50 exceeds the 20 rows of the data. Pass subset_size <= 20." in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("arguments", [["demo", "--rows", "few"], ["demo", "--draws", "0"], ["summary"], ["dmeo"]])
+def test_usage(call, arguments):
+    code, out, err = call(*arguments)
+    assert code == 2
+    assert out == ""
+    assert "Usage:" in err
+
+
+def test_help(call):
+    code, out, _ = call("--help")
+    assert code == 0
+    assert "demo" in out
+    assert "summary" in out
