@@ -56,7 +56,7 @@ def test_public_names_resolve(name):
 
 
 def test_a_name_that_is_not_there():
-    with pytest.raises(AttributeError, match="has no attribute 'smaple'. Public names: .*sample"):
+    with pytest.raises(AttributeError, match=r"has no attribute 'smaple'\. Public names: .*sample"):
         lwa.smaple  # noqa: B018
 
 

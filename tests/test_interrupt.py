@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -97,14 +98,17 @@ def test_ctrl_c_in_the_same_process():
     assert_beginning(fit, run(draws=fit.draws, **OPTIONS))
 
 
+def press_ctrl_c():
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.01)  # lets Python run the handler
+
+
 def test_a_second_ctrl_c_interrupts_at_once():
     with interruptible() as interruption:
-        os.kill(os.getpid(), signal.SIGINT)
-        signal.sigtimedwait([], 0.01)  # lets Python run the handler
+        press_ctrl_c()
         assert interruption.asked
         with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
-            signal.sigtimedwait([], 1.0)
+            press_ctrl_c()
 
 
 def test_elsewhere_than_in_the_main_thread_signals_are_left_alone():

@@ -1,5 +1,7 @@
 """Recorder against the plainest loop over moves there is."""
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -52,7 +54,7 @@ def brute(moves, chain, thinning):
 
 def in_chunks(moves, cuts):
     bounds = [0, *sorted(cuts), len(moves.ends)]
-    for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+    for start, stop in pairwise(bounds):
         if start < stop:
             yield Moves(*(leaf[start:stop] for leaf in moves))
 

@@ -173,7 +173,7 @@ def test_a_failed_save_leaves_the_old_run(fit, several, saved, monkeypatch, wher
             patch.setattr(np.lib.format, "write_array", no_space)
         else:
             patch.setattr(run_folder.Path, "replace", no_space)
-        with pytest.raises(lwa.RunFolderError, match="No space left on device. Pass another folder"):
+        with pytest.raises(lwa.RunFolderError, match=r"No space left on device\. Pass another folder"):
             several.save(saved)
     assert_same(fit, lwa.load(saved))
     assert sorted(file.name for file in saved.iterdir()) == ["draws-00000.npy", MANIFEST]
@@ -197,7 +197,7 @@ def test_what_a_killed_save_left_behind_is_no_obstacle(fit, tmp_path):
 @pytest.mark.parametrize("name", ["thesis.tex", "draws-final.npy", MANIFEST])
 def test_a_folder_with_other_things_is_left_alone(fit, tmp_path, name):
     (tmp_path / name).write_text('{"name": "a web site"}')
-    with pytest.raises(lwa.RunFolderError, match="not a saved run. Pass the path of a new or empty folder"):
+    with pytest.raises(lwa.RunFolderError, match=r"not a saved run\. Pass the path of a new or empty folder"):
         fit.save(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_text() == '{"name": "a web site"}'
