@@ -63,7 +63,9 @@ def beside_the_floor(repeats):
     floor, (model, data, _), table = floor_module(), logistic(1_000_000, PARAMETERS, seed=1), []
     for n, moves in ((100, 60_000), (1000, 20_000)):
         margin(model, data, n, 2_000)  # compile
-        pairs = [(floor.logistic(n, chains=CHAINS, d=PARAMETERS), margin(model, data, n, moves)) for _ in range(repeats)]
+        pairs = [
+            (floor.logistic(n, chains=CHAINS, d=PARAMETERS), margin(model, data, n, moves)) for _ in range(repeats)
+        ]
         ground, ours = (statistics.median(column) for column in zip(*pairs, strict=True))
         table.append({"n": n, "floor_us": round(ground, 3), "lwa_us": round(ours, 3), "ratio": round(ours / ground, 2)})
         print(f"n = {n:5d}: floor {ground:6.2f} us, lwa {ours:6.2f} us per step and chain, ratio {ours / ground:.2f}")

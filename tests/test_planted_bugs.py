@@ -114,6 +114,6 @@ def test_an_acceptance_without_its_weight():
 
 def test_a_reversed_decision_on_U():
     """Accepting what should be refused is seen by simulation, which the matrix alone would not show."""
-    with jax.enable_x64(True):
-        with planted(algorithm, "accepts", lambda log_u, ratio: accepts(log_u, -ratio)), pytest.raises(AssertionError):
-            check_simulation(Swap(1), Gaussian())
+    wrong = planted(algorithm, "accepts", lambda log_u, ratio: accepts(log_u, -ratio))
+    with jax.enable_x64(True), wrong, pytest.raises(AssertionError):
+        check_simulation(Swap(1), Gaussian())

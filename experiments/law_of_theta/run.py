@@ -1,6 +1,6 @@
 """How the law of θ under Algorithm 1 approaches the mixture Σ_U ν(U) π(θ|Y_U) as L grows: exact and simulated.
 
-    python -m experiments.law_of_theta.run
+python -m experiments.law_of_theta.run
 """
 
 import argparse
@@ -31,9 +31,14 @@ def simulated(L: int, chains: int, draws: int, seed: int) -> np.ndarray:
 
 def table(rows: list[dict[str, float]]) -> str:
     """Markdown."""
-    lines = ["| L | TV to the mixture, exact | sd of θ, exact | sd of θ, simulated (standard error) |", "|---|---|---|---|"]
+    lines = [
+        "| L | TV to the mixture, exact | sd of θ, exact | sd of θ, simulated (standard error) |",
+        "|---|---|---|---|",
+    ]
     for row in rows:
-        lines.append(f"| {row['L']} | {row['tv']:.5f} | {row['sd']:.4f} | {row['simulated']:.4f} ({row['error']:.4f}) |")
+        lines.append(
+            f"| {row['L']} | {row['tv']:.5f} | {row['sd']:.4f} | {row['simulated']:.4f} ({row['error']:.4f}) |"
+        )
     return "\n".join(lines)
 
 

@@ -87,7 +87,7 @@ class Player:
         """How many of the wanted moves fit the next block and the budget; 0 where it is over."""
         if self.interruption.asked or self.meter.seconds_left(share) <= 0:
             return 0
-        moves = min(wanted, self.blocks.moves, self.meter.rows_left(share) // self.run.rows_a_move)
+        moves = min(wanted, self.blocks.moves, self.meter.rows_left(share) / self.run.rows_a_move)
         if self.rate:
             moves = min(moves, max(1, self.rate * self.meter.seconds_left(share)))
         return int(moves)

@@ -27,7 +27,9 @@ class Recorder:
         self.thinning, self.n = thinning, n
         self.parts: list[Kept] = []
         self.count = 0
-        self.open = np.zeros(4, np.int64)  # since the last kept draw: moves, acceptance, refreshes, transitions
+        self.open: NDArray[np.int64] = np.zeros(
+            4, np.int64
+        )  # since the last kept draw: moves, acceptance, refreshes, transitions
 
     def add(self, moves: Moves, chain: int) -> None:
         """Keep what is due among these moves of the cohort's `chain`-th chain.
@@ -52,7 +54,7 @@ class Recorder:
             )
         )
         self.count += len(due)
-        self.open = running[:, -1] - (running[:, due[-1]] if len(due) else 0)
+        self.open = running[:, -1] - running[:, due[-1]] if len(due) else running[:, -1]
 
     def missing(self, draws: int) -> int:
         """Transitions still to come until so many draws are kept; at least as many θ moves."""

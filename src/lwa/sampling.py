@@ -155,11 +155,11 @@ def prepare(
         plans.append((chains, U, subsets.take(U)))
     dtype = choose_precision(settings.precision, scored, plans[0][2], settings.seed, given)
     problem = Problem(subsets, scored, settings.kernel, settings.refresh_steps, settings.tune, dtype)
-    cohorts = []
+    begun = []
     for chains, U, batch in plans:
         columns = to_columns(batch, dtype, axis=1)
-        theta = find_starts(scored, columns, settings.seed, chains, given, dtype)
-        cohorts.append(Cohort(problem, chains, U, columns, theta))
+        begun.append((chains, U, columns, find_starts(scored, columns, settings.seed, chains, given, dtype)))
+    cohorts = [Cohort(problem, *start) for start in begun]
     display.say(
         f"{settings.chains} chains: {settings.tune} moves of tune, then {settings.draws} draws. "
         f"Each move reads {n:,} of {N:,} rows; epsilon {subsets.epsilon:.3g}, {np.dtype(dtype).name}."
@@ -195,7 +195,8 @@ def choose_precision(asked: str, target: Target, batch: Any, seed: int, given: l
         np.asarray(evaluate(target, theta.astype(dtype), to_columns(batch, dtype, axis=1)).rows, np.float64)
         for dtype in (np.float32, np.float64)
     )
-    noise = target.power * np.sqrt(2 * ((single - double) ** 2).sum(-1))
+    with np.errstate(invalid="ignore"):  # inf - inf, where the model is not finite: the starts are checked next
+        noise = target.power * np.sqrt(2 * ((single - double) ** 2).sum(-1))
     noise = noise[np.isfinite(noise)]
     return np.float64 if len(noise) and noise.max() > ROUNDING else np.float32
 
@@ -259,7 +260,7 @@ def remarks(run: Run, outcome: Outcome) -> list[str]:
     """What a user should know before they trust the draws."""
     told = []
     if outcome.stopped:
-        told.append(f"Stopped early: {outcome.stopped}.")
+        told.append(f"Stopped early: {outcome.stopped.removesuffix('.')}.")
     if outcome.invalid:
         share = outcome.invalid / max(1, outcome.moves * run.settings.chains)
         told.append(

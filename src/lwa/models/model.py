@@ -56,19 +56,21 @@ class Model:
                 raise ModelError(f"{name}={getattr(self, name)!r} is not a function. Pass a function of theta.")
         if self.prior_draw is not None and not callable(self.prior_draw):
             raise ModelError(f"prior_draw={self.prior_draw!r} is not a function. Pass key -> theta, or leave it out.")
-        if not self.shapes:
+        if self.dimension == 0:
             raise ModelError(f"init={self.init!r} holds no parameter. Pass a theta such as {{'beta': jnp.zeros(3)}}.")
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The parameters by name, in the order of the flat vector."""
         leaves = jax.tree_util.tree_flatten_with_path(self.init)[0]
-        shapes = {}
+        shapes: dict[str, tuple[int, ...]] = {}
         for path, leaf in leaves:
             name = jax.tree_util.keystr(path, simple=True, separator=".") or "theta"
             array = np.asarray(leaf)
             if not (np.issubdtype(array.dtype, np.number) and np.isrealobj(array)):
                 raise ModelError(f"init[{name!r}]={leaf!r} is not a real number or array. Parameters are real.")
+            if name in shapes:
+                raise ModelError(f"init has two parameters named {name!r}. Rename one of them.")
             shapes[name] = array.shape
         return shapes
 

@@ -1,6 +1,7 @@
 """Adaptive random walk: Q(θ, ·) = Normal(θ, scale² Σ), both learnt during tune and then frozen."""
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import NamedTuple
 
 import jax
@@ -28,6 +29,11 @@ class Noise(NamedTuple):
     log_u: Array
 
 
+def is_real(value: object) -> bool:
+    """Whether a hyperparameter is a number."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 @dataclass(frozen=True)
 class RandomWalk(Kernel):
     """Gaussian random walk, shaped by the covariance of its own path and scaled to an acceptance rate.
@@ -52,9 +58,9 @@ class RandomWalk(Kernel):
 
     def __post_init__(self) -> None:
         """Refuse rates and scales that no walk can have."""
-        if not 0.0 < self.target_accept < 1.0:
+        if not is_real(self.target_accept) or not 0.0 < self.target_accept < 1.0:
             raise InputError(f"target_accept={self.target_accept!r} must lie in (0, 1). Pass target_accept=0.3.")
-        if not 0.0 < self.scale < float("inf"):
+        if not is_real(self.scale) or not 0.0 < self.scale < float("inf"):
             raise InputError(f"scale={self.scale!r} must be positive and finite. Pass scale=0.1.")
 
     def noise(self, key: Array, moves: int, theta: Array) -> Noise:

@@ -69,6 +69,8 @@ def open_npy(path: str | os.PathLike[str]) -> NpyRows:
     try:
         size = _check_file(path)
         array = np.lib.format.open_memmap(path, mode="r")
+    except DataError:
+        raise
     except FileNotFoundError as error:
         raise DataError(
             f"'{path}' does not exist (working folder: '{Path.cwd()}'). Pass the path of a file."
