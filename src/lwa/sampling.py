@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from lwa import __version__
 from lwa.blocks import Outcome, Run, carry_out
 from lwa.errors import InputError, LwaWarning
 from lwa.models.check import check_model
@@ -216,7 +217,7 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
     told = remarks(run, outcome)
     attributes = {
         "inference_library": "lwa",
-        "inference_library_version": version("lwa"),
+        "inference_library_version": __version__,
         "versions": {name: version(name) for name in ("jax", "jaxlib", "numpy")}
         | {"python": platform.python_version()},
         "seed": settings.seed,
