@@ -146,10 +146,11 @@ MAY_IMPORT = {
     "result": ["errors", "run_folder"],
     "diagnostics": [],
     "rows": ["errors"],
-    "summaries": ["errors", "rows"],
+    "reference": ["errors", "models", "randomness", "rows"],
+    "summaries": ["errors", "models", "reference", "rows"],
     "models": ["errors", "rows"],
     "target": ["errors", "models", "rows"],
-    "parameters": ["errors", "decision", "target"],
+    "parameters": ["errors", "decision", "reference", "target"],
 }
 
 

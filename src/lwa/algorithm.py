@@ -28,6 +28,8 @@ class Subset(NamedTuple):
     statistics: Array  # (s, n)  S(Y_k) - s_N of each of them, float64
     total: Array  # (s,)    their sum, so that S̄(Y_U) - s_N = total / n
     distance: Array  # ()      ‖S̄(Y_U) - s_N‖
+    carried: Array | None = None  # (c, n)  what θ's target needs of each row besides; no part of ν
+    tilt: Array | None = None  # (c,)    its sum
 
 
 class Candidate(NamedTuple):
@@ -37,6 +39,7 @@ class Candidate(NamedTuple):
     incoming: Array  # (k,)
     statistics: Array  # (s, k)  S(Y_k) - s_N of the incoming rows
     log_u: Array  # ()
+    carried: Array | None = None  # (c, k)
 
 
 class Tape(NamedTuple):
@@ -46,6 +49,7 @@ class Tape(NamedTuple):
     rows: Columns  # the incoming rows, (*shape, k)
     noise: Any  # what the kernel asked for
     gain: Array  # ()    how strongly adaptation listens; 0 once it is frozen
+    tilt: Array | None = None  # (c,)  the sum over U of what it carries, where the target asks for it
 
 
 class State(NamedTuple):
@@ -65,10 +69,11 @@ class Draw(NamedTuple):
     info: Info
 
 
-def assess(indices: Array, statistics: Array) -> Subset:
-    """A subset with its total and distance computed afresh from its rows' statistics."""
+def assess(indices: Array, statistics: Array, carried: Array | None = None) -> Subset:
+    """A subset with its sums and distance computed afresh from its rows' statistics."""
     total = statistics.sum(-1)
-    return Subset(indices, statistics, total, distance(total, indices.shape[-1]))
+    tilt = None if carried is None else carried.sum(-1)
+    return Subset(indices, statistics, total, distance(total, indices.shape[-1]), carried, tilt)
 
 
 def distance(total: Array, n: int) -> Array:
@@ -111,7 +116,12 @@ def refresh(
     slots = jnp.where(accept, candidate.slots, dropped(U, candidate.slots))
     indices = put(slots, candidate.incoming, U.indices)
     statistics = put(slots, candidate.statistics, U.statistics)
-    return Subset(indices, statistics, *choose(accept, (total, away), (U.total, U.distance))), accept
+    total, away = choose(accept, (total, away), (U.total, U.distance))
+    if U.carried is None or U.tilt is None or candidate.carried is None:
+        return Subset(indices, statistics, total, away), accept
+    change = (candidate.carried - U.carried[:, candidate.slots]).sum(-1)
+    carried = put(slots, candidate.carried, U.carried)
+    return Subset(indices, statistics, total, away, carried, choose(accept, U.tilt + change, U.tilt)), accept
 
 
 def dropped(U: Subset, slots: Array) -> Array:
@@ -136,8 +146,9 @@ def spread(accepted: NDArray[np.bool_], L: int) -> tuple[NDArray[np.intp], NDArr
 def move(state: State, entry: Tape, target: Target, kernel: Kernel) -> tuple[State, Draw]:
     """Lines 7-9: bring Y_U and the cached log target up to date, then one M-H move of θ on π(·|Y_U)."""
     rows = jax.tree.map(partial(put, entry.slots), entry.rows, state.rows) if entry.slots.size else state.rows
-    terms = target.refresh(state.terms, state.theta, entry.slots, entry.rows)
-    theta, terms, info = kernel.step(entry.noise, state.tuning, state.theta, terms, partial(target.evaluate, rows=rows))
+    terms = target.refresh(state.terms, state.theta, entry.slots, entry.rows, entry.tilt)
+    evaluate = partial(target.evaluate, rows=rows, tilt=entry.tilt)
+    theta, terms, info = kernel.step(entry.noise, state.tuning, state.theta, terms, evaluate)
     tuning = kernel.steer(state.tuning, info, entry.gain)
     return State(theta, terms, rows, tuning), Draw(theta, terms.log_density, info)
 
@@ -145,23 +156,24 @@ def move(state: State, entry: Tape, target: Target, kernel: Kernel) -> tuple[Sta
 @partial(jax.jit, static_argnames=("weight", "exchange"), donate_argnames=("U",))
 def write(
     U: Subset, candidates: Candidate, weight: Weight, epsilon: Array, *, exchange: bool
-) -> tuple[Subset, Array, Array]:
+) -> tuple[Subset, Array, Array, Array | None]:
     """Lines 2-5 over a page of candidates, for a cohort: the U chain alone. U never looks at θ, so it runs ahead.
 
     Leaves of `U` are `(chains, ...)`, of `candidates` `(transitions, chains, ...)`. Returns the last U and, for each
-    transition, whether U changed and its distance. Totals are summed afresh at the start of a page, so that rounding
-    never builds up.
+    transition, whether U changed, its distance and its tilt. Sums are made afresh at the start of a page, so that
+    rounding never builds up.
     """
 
     def one(U: Subset, candidate: Candidate) -> tuple[Subset, Array]:
         return refresh(U, candidate, weight, epsilon, exchange=exchange)
 
-    def transition(U: Subset, candidate: Candidate) -> tuple[Subset, tuple[Array, Array]]:
+    def transition(U: Subset, candidate: Candidate) -> tuple[Subset, tuple[Array, Array, Array | None]]:
         U, accepted = jax.vmap(one)(U, candidate)
-        return U, (accepted, U.distance)
+        return U, (accepted, U.distance, U.tilt)
 
-    U, (accepted, distances) = jax.lax.scan(transition, jax.vmap(assess)(U.indices, U.statistics), candidates)
-    return U, accepted, distances
+    U = jax.vmap(assess)(U.indices, U.statistics, U.carried)
+    U, (accepted, distances, tilts) = jax.lax.scan(transition, U, candidates)
+    return U, accepted, distances, tilts
 
 
 @partial(jax.jit, static_argnames=("kernel",), donate_argnames=("state", "draws"))

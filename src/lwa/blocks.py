@@ -168,6 +168,8 @@ def choose_thinning(memory: NDArray[Any], refresh_rate: float, problem: Problem)
     θ follows U, so draws taken within one renewal of U are alike however well θ mixes given U.
     """
     n, move = problem.subsets.n, problem.subsets.move
+    if problem.reference is not None:  # calibrated: every U has nearly the same target
+        return int(np.ceil(autocorrelation_time(memory)))
     renewal = n / (move.replaced(n) * refresh_rate) if refresh_rate > 0 else 0.0
     return int(np.ceil(max(autocorrelation_time(memory), renewal / 4 if n < len(problem.subsets.rows) else 0.0)))
 

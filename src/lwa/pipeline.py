@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from lwa.algorithm import Draw, State, Subset, Tape, play
 from lwa.parameters.kernel import Info, Kernel
 from lwa.randomness import Purpose, keys
+from lwa.reference import Reference
 from lwa.subsets.chain import SubsetChain
 from lwa.subsets.tape import Entries, TapeWriter
 from lwa.target import Target, Terms
@@ -45,6 +46,7 @@ class Problem:
     refresh_steps: int  # L
     tune: int  # moves
     dtype: Any  # the working precision of θ and of the rows
+    reference: Reference | None = None
 
     @property
     def seed(self) -> int:
@@ -76,7 +78,7 @@ class Cohort:
     def __init__(self, problem: Problem, chains: Sequence[int], U: Subset, rows: Any, theta: Any) -> None:
         self.problem, self.chains = problem, chains
         with jax.enable_x64(True):
-            self.state = first_state(problem, rows, theta)
+            self.state = first_state(problem, rows, theta, U.tilt)
             self.draws = blank_page(problem, self.state)
         self.moves = 0
         self.frozen = problem.tune == 0
@@ -130,8 +132,8 @@ class Cohort:
         noise = page_noise(drawn, self.state.theta, self.problem.page, self.problem.kernel)
         gain = np.zeros(self.problem.page) if self.frozen else steering_gain(self.moves + np.arange(self.problem.page))
         gain = np.broadcast_to(gain.astype(self.problem.dtype)[:, None], self.entries.ends.shape)
-        slots, rows = jax.device_put((self.entries.slots, self.entries.rows))
-        self.tape = Tape(slots, rows, noise, jnp.asarray(gain))
+        slots, rows, tilt = jax.device_put((self.entries.slots, self.entries.rows, self.entries.tilt))
+        self.tape = Tape(slots, rows, noise, jnp.asarray(gain), tilt)
 
     def _adapt(self, end: int) -> None:
         path = self.draws.theta[end - self._adapt_every : end]
@@ -158,10 +160,11 @@ def steering_gain(moves: NDArray[np.int64]) -> NDArray[np.float64]:
     return (1.0 + moves / 10.0) ** -0.6
 
 
-def first_state(problem: Problem, rows: Any, theta: Any) -> State:
+def first_state(problem: Problem, rows: Any, theta: Any, tilt: Array | None) -> State:
     """Every chain at its start, with its subset's rows on the device."""
     rows, theta = jax.device_put((rows, theta))
-    state = State(theta, evaluate(problem.target, theta, rows), rows, jax.vmap(problem.kernel.init)(theta))
+    tuning = jax.vmap(partial(problem.kernel.init, reference=problem.reference))(theta)
+    state = State(theta, evaluate(problem.target, theta, rows, tilt), rows, tuning)
     return jax.tree.map(jnp.copy, state)  # `play` takes the memory over, so no two leaves may share it
 
 
@@ -174,9 +177,9 @@ def blank_page(problem: Problem, state: State) -> Draw:
 
 
 @jax.jit
-def evaluate(target: Target, theta: Array, rows: Any) -> Terms:
+def evaluate(target: Target, theta: Array, rows: Any, tilt: Array | None = None) -> Terms:
     """The log target of each chain at its θ given its own rows."""
-    return jax.vmap(target.evaluate)(theta, rows)
+    return jax.vmap(target.evaluate)(theta, rows, tilt)
 
 
 @partial(jax.jit, static_argnames=("moves", "kernel"))

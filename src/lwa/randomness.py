@@ -25,6 +25,7 @@ class Purpose(IntEnum):
     START = 4
     THETA = 5
     PRECISION = 6
+    REFERENCE = 7
 
 
 def as_seed(seed: object) -> int:

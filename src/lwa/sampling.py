@@ -3,10 +3,12 @@
 import platform
 import time
 import warnings
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,15 +20,17 @@ from lwa.models.model import Model
 from lwa.pipeline import Cohort, Problem, evaluate, page_length
 from lwa.progress import Display
 from lwa.randomness import Purpose, generator
+from lwa.reference import Reference, find_reference, reference_at
 from lwa.result import Result
 from lwa.rows import Rows, as_rows, survey
 from lwa.rows.slots import to_columns
 from lwa.settings import Settings
-from lwa.starts import find_starts, given_starts
+from lwa.starts import find_starts, flat, given_starts
 from lwa.subsets.bandwidth import find_epsilon
 from lwa.subsets.chain import SubsetChain
-from lwa.summaries import Statistic
-from lwa.target import Target, power
+from lwa.summaries import Curvature, Statistic
+from lwa.summaries.curvature import scores
+from lwa.target import Expansion, Target, power
 
 LARGEST_COHORT = 16
 """Chains in one program: past this a larger batch is no faster on a CPU core, and fewer cores would have work."""
@@ -54,6 +58,7 @@ def sample(
     refresh_steps: int = 1,
     initvals: Any = None,
     progress: bool = True,
+    reference: Any = None,
     precision: str = "auto",
 ) -> Result:
     """Draw θ by Algorithm 1, reading `subset_size` rows a step whatever the number of rows.
@@ -68,10 +73,12 @@ def sample(
     subset_size
         n, the rows of a subset U.
     target
-        What θ is scored by given U: `"powered"` (log p + N/n Σ_U ℓ_k) or `"subposterior"` (log p + Σ_U ℓ_k).
+        What θ is scored by given U: `"powered"` (log p + N/n Σ_U ℓ_k), `"subposterior"` (log p + Σ_U ℓ_k), or
+        `"calibrated"` (log p + ⟨g_N, δ⟩ + N/n Σ_U R_k(δ)): the linear term from all rows, only the remainder from U.
     summary
         S, by which subsets are compared with all rows: `"auto"` (the mean of every column in units of its spread),
-        `lwa.summaries.PerRow(function)` or `lwa.summaries.Counts(column)`.
+        `lwa.summaries.PerRow(function)` or `lwa.summaries.Counts(column)`. For `"calibrated"`, `"auto"` is
+        `lwa.summaries.Curvature()`.
     epsilon
         ε of ν(U) ∝ Φ(‖S̄(Y_U) - s_N‖/ε), or `"auto"`: the tightest at which a quarter of U's proposals are accepted.
     draws, tune, chains
@@ -87,11 +94,13 @@ def sample(
     subset_weight
         Φ: `"gaussian"`, `"laplace"` or `"epanechnikov"`.
     kernel
-        Q: `"auto"` or `lwa.parameters.RandomWalk(...)`.
+        Q: `"auto"`, `lwa.parameters.RandomWalk(...)` or, for `"calibrated"`, `lwa.parameters.Autoregressive(...)`.
     refresh_steps
         L, the θ moves after a refresh of U. θ's law is the mixture Σ_U ν(U) π(θ|Y_U) only as L grows.
     initvals
         A θ for all chains or a list of one a chain. Else each chain starts at its own `prior_draw`, or at `init`.
+    reference
+        For `"calibrated"`: a θ in the bulk of the posterior. Else the mode, found in a few passes over all rows.
     progress
         Show what is going on. Ctrl-C ends the run and returns what is there.
     precision
@@ -116,7 +125,7 @@ def sample(
     settings = Settings.check(
         subset_size=subset_size, target=target, summary=summary, epsilon=epsilon, draws=draws, tune=tune, chains=chains,
         thinning=thinning, seed=seed, budget=budget, subset_move=subset_move, subset_weight=subset_weight,
-        kernel=kernel, refresh_steps=refresh_steps, precision=precision,
+        kernel=kernel, refresh_steps=refresh_steps, reference=reference, precision=precision,
     )  # fmt: skip
     began = time.monotonic()
     with Display(progress) as display:
@@ -139,33 +148,81 @@ def prepare(
     N, n = len(rows), settings.subset_size
     one = rows.take(np.zeros(1, np.int64))
     check_model(model, one, np.float32)
-    gathering = settings.summary.gather()
-    surveyed = survey(rows, [gathering.visit], progress=lambda done: display.show("all rows", done, N))
-    statistic = gathering.finish()
-    move = settings.subset_move
-    page = page_length(entry_bytes(model, one, statistic, move.replaced(n)))
-    subsets = SubsetChain(
-        rows, statistic, move, settings.subset_weight, settings.epsilon or 1.0, n, settings.seed, page
-    )
-    if settings.epsilon is None:
-        subsets = subsets.at(find_epsilon(subsets))
+    summary = settings.summary
+    gathering = None if isinstance(summary, Curvature) else summary.gather()
+    visitors = [] if gathering is None else [gathering.visit]
+    surveyed = survey(rows, visitors, progress=lambda done: display.show("all rows", done, N))
+    expanded = expand(model, rows, settings, given, display) if settings.target == "calibrated" else None
+    subsets = subset_chain(model, rows, settings, gathering.finish() if gathering else None, expanded, one)
     scored = Target(model, power(settings.target, n, N))
+    if expanded is not None:
+        scored = replace(scored, expansion=Expansion(jnp.asarray(expanded.theta), jnp.asarray(expanded.gradient)))
     plans = []
     for chains in cohorts_of(settings.chains):
         U = subsets.burn_in(subsets.start(chains), chains)
+        if isinstance(summary, Curvature):
+            require_definite(np.asarray(U.distance), n, N)
         plans.append((chains, U, subsets.take(U)))
-    dtype = choose_precision(settings.precision, scored, plans[0][2], settings.seed, given)
-    problem = Problem(subsets, scored, settings.kernel, settings.refresh_steps, settings.tune, dtype)
+    around = [expanded.theta] if expanded is not None else given
+    dtype = choose_precision(settings.precision, scored, plans[0][2], settings.seed, around)
+    problem = Problem(subsets, scored, settings.kernel, settings.refresh_steps, settings.tune, dtype, expanded)
     begun = []
     for chains, U, batch in plans:
         columns = to_columns(batch, dtype, axis=1)
-        begun.append((chains, U, columns, find_starts(scored, columns, settings.seed, chains, given, dtype)))
+        theta = find_starts(scored, columns, U.tilt, settings.seed, chains, given, expanded, dtype)
+        begun.append((chains, U, columns, theta))
     cohorts = [Cohort(problem, *start) for start in begun]
     display.say(
         f"{settings.chains} chains: {settings.tune} moves of tune, then {settings.draws} draws. "
         f"Each move reads {n:,} of {N:,} rows; epsilon {subsets.epsilon:.3g}, {np.dtype(dtype).name}."
     )
     return Run(settings, problem, cohorts, surveyed)
+
+
+def expand(
+    model: Model, rows: Rows, settings: Settings, given: list[NDArray[np.float64]] | None, display: Display
+) -> Reference:
+    """θ̂, found or as given, and what all rows say there."""
+    if settings.reference is not None:
+        return reference_at(model, rows, flat(model, settings.reference, "reference"))
+    start = given[0] if given else model.ravel(model.init)
+    found = find_reference(model, rows, start, settings.seed)
+    display.say(f"Reference point found in {found.passes} passes over all rows.")
+    return found
+
+
+def subset_chain(
+    model: Model,
+    rows: Rows,
+    settings: Settings,
+    statistic: Statistic | None,
+    expanded: Reference | None,
+    one: Any,
+) -> SubsetChain:
+    """The U chain with its ε settled."""
+    n, move = settings.subset_size, settings.subset_move
+    carry = None if expanded is None else scores(model, expanded)
+    if statistic is None:
+        if expanded is None:
+            raise InputError("summary=Curvature() needs a reference point. Pass target='calibrated' with it.")
+        statistic = Curvature().at(model, expanded, len(rows))
+    page = page_length(entry_bytes(model, one, statistic, move.replaced(n)))
+    epsilon = settings.epsilon or 1.0
+    chain = SubsetChain(rows, statistic, move, settings.subset_weight, epsilon, n, settings.seed, page, carry)
+    return chain if settings.epsilon is not None else chain.at(find_epsilon(chain))
+
+
+def require_definite(distance: NDArray[np.float64], n: int, N: int) -> None:
+    """Refuse subsets whose curvature is so far from that of all rows that it need not be positive definite.
+
+    Distances fall like 1/√n, so this tells which n would do.
+    """
+    if (worst := float(distance.max())) >= 1.0:
+        enough = min(N, int(np.ceil(n * (worst / 0.5) ** 2)))
+        raise InputError(
+            f"subset_size={n} is too small for the calibrated target: a subset's curvature differs from that of all "
+            f"rows by {worst:.2g} of it, and must differ by less than 1. Pass subset_size={enough}, or less epsilon."
+        )
 
 
 def cohorts_of(chains: int) -> list[list[int]]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from lwa.budget import Budget, as_budget
 from lwa.errors import InputError, one_of
-from lwa.parameters import Kernel, RandomWalk
+from lwa.parameters import Autoregressive, Kernel, RandomWalk
 from lwa.randomness import as_seed
 from lwa.subsets.bandwidth import as_epsilon
 from lwa.subsets.moves import Move, as_move
@@ -36,6 +36,7 @@ class Settings:
     subset_weight: Weight
     kernel: Kernel
     refresh_steps: int
+    reference: Any
     precision: str
 
     @classmethod
@@ -45,10 +46,15 @@ class Settings:
         for option, valid in (("target", NAMES), ("precision", PRECISIONS)):
             if not (isinstance(given[option], str) and given[option] in valid):
                 raise one_of(option, given[option], valid)
+        calibrated = given["target"] == "calibrated"
+        if given["reference"] is not None and not calibrated:
+            raise InputError(
+                f"target={given['target']!r} uses no reference. Pass target='calibrated', or leave it out."
+            )
         return cls(
             subset_size=whole("subset_size", given["subset_size"], least=1, example=1000),
             target=given["target"],
-            summary=as_summary(given["summary"], weighted=move.weighted),
+            summary=as_summary(given["summary"], weighted=move.weighted, calibrated=calibrated),
             epsilon=as_epsilon(given["epsilon"]),
             draws=whole("draws", given["draws"], least=1, example=1000),
             tune=whole("tune", given["tune"], least=0, example=1000),
@@ -58,8 +64,9 @@ class Settings:
             budget=as_budget(given["budget"]),
             subset_move=move,
             subset_weight=as_weight(given["subset_weight"]),
-            kernel=as_kernel(given["kernel"]),
+            kernel=as_kernel(given["kernel"], calibrated=calibrated),
             refresh_steps=whole("refresh_steps", given["refresh_steps"], least=1, example=1),
+            reference=given["reference"],
             precision=given["precision"],
         )
 
@@ -103,13 +110,13 @@ def whole(name: str, value: object, *, least: int, example: int) -> int:
     raise InputError(f"{name}={value!r} must be a whole number >= {least}{also}. Pass {name}={example}, for example.")
 
 
-def as_kernel(kernel: object) -> Kernel:
-    """θ's kernel; `"auto"` is the adaptive random walk."""
+def as_kernel(kernel: object, *, calibrated: bool) -> Kernel:
+    """θ's kernel; `"auto"` is autoregressive around the reference where there is one, else the adaptive random walk."""
     if isinstance(kernel, Kernel):
         return kernel
     if isinstance(kernel, str) and kernel == "auto":
-        return RandomWalk()
+        return Autoregressive() if calibrated else RandomWalk()
     raise InputError(
-        f"kernel={kernel!r} is not known. Valid: 'auto', lwa.parameters.RandomWalk(...). "
-        "Pass kernel='auto', for example."
+        f"kernel={kernel!r} is not known. Valid: 'auto', lwa.parameters.RandomWalk(...), "
+        "lwa.parameters.Autoregressive(...). Pass kernel='auto', for example."
     )

@@ -11,7 +11,8 @@ from lwa.errors import InputError, ModelError
 from lwa.models.check import named, users_function
 from lwa.models.model import Model
 from lwa.pipeline import evaluate
-from lwa.randomness import Purpose, keys
+from lwa.randomness import Purpose, generator, keys
+from lwa.reference import Reference
 from lwa.target import Target
 
 ATTEMPTS = 100
@@ -49,15 +50,28 @@ def flat(model: Model, theta: Any, source: str) -> NDArray[np.float64]:
 
 
 def find_starts(
-    target: Target, rows: Any, seed: int, chains: Sequence[int], given: list[NDArray[np.float64]] | None, dtype: Any
+    target: Target,
+    rows: Any,
+    tilt: Any,
+    seed: int,
+    chains: Sequence[int],
+    given: list[NDArray[np.float64]] | None,
+    reference: Reference | None,
+    dtype: Any,
 ) -> NDArray[Any]:
-    """A start `(chains, d)` with a finite log target given each chain's first subset, `rows`."""
+    """A start `(chains, d)` with a finite log target given each chain's first subset, `rows`.
+
+    Where there is a reference, a draw of its Gaussian takes the place of the prior's.
+    """
     model = target.model
-    drawn = given is None and model.prior_draw is not None
+    drawn = given is None and (reference is not None or model.prior_draw is not None)
 
     def start(chain: int, attempt: int) -> NDArray[np.float64]:
         if given is not None:
             return given[min(chain, len(given) - 1)]
+        if reference is not None:
+            draw = generator(seed, Purpose.START, chain, attempt).normal(size=model.dimension)
+            return reference.theta + reference.factor @ draw
         if model.prior_draw is None:
             return model.ravel(model.init)
         with users_function("prior_draw", "a key"):
@@ -66,7 +80,7 @@ def find_starts(
 
     theta = np.stack([start(chain, 0) for chain in chains]).astype(dtype)
     for attempt in range(1, ATTEMPTS + 1):
-        terms = jax.tree.map(np.asarray, evaluate(target, theta, rows))
+        terms = jax.tree.map(np.asarray, evaluate(target, theta, rows, tilt))
         bad = np.flatnonzero(~np.isfinite(terms.total)).tolist()
         if len(bad) == 0:
             return theta
@@ -87,7 +101,8 @@ def _no_start(
     for value, count in (("NaN", np.isnan(rows)), ("-inf", np.isneginf(rows)), ("+inf", np.isposinf(rows))):
         if count.any():
             faults.append(f"log_likelihood is {value} in {count.sum()} of {len(rows)} rows")
-    tried = f"after {ATTEMPTS} draws from prior_draw, the last being" if drawn else "at its start"
+    source = "the reference's Gaussian" if model.prior_draw is None else "prior_draw"
+    tried = f"after {ATTEMPTS} draws from {source}, the last being" if drawn else "at its start"
     return ModelError(
         f"Chain {chain} has no finite log target {tried} theta = {named(model, theta)}: {', '.join(faults)}. "
         "Pass initvals=... where the model is finite, or mend the model there."

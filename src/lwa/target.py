@@ -4,6 +4,7 @@
 |------------------|-----------------------|------------------------------------------------|
 | `"subposterior"` | log p + Σ_U ℓ_k       | the paper as written: as wide as n rows' own   |
 | `"powered"`      | log p + (N/n) Σ_U ℓ_k | right spread, centred on the subset's own mode |
+| `"calibrated"`   | log p + ⟨g_N, δ⟩ + (N/n) Σ_U R_k(δ) | the subset's own curvature, and third order in δ |
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +18,14 @@ from lwa.errors import one_of
 from lwa.models.model import Model
 from lwa.rows.slots import put
 
-NAMES = ["powered", "subposterior"]
+NAMES = ["powered", "subposterior", "calibrated"]
+
+
+class Expansion(NamedTuple):
+    """What all N rows say at the reference point θ̂."""
+
+    theta: Array  # θ̂
+    gradient: Array  # g_N = Σ_{all} ∇ℓ_k(θ̂)
 
 
 class Terms(NamedTuple):
@@ -41,29 +49,41 @@ class Terms(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Target:
-    """log p(θ) + w Σ_{k∈U} log f(Y_k|θ)."""
+    """log p(θ) + w Σ_{k∈U} log f(Y_k|θ), and for `"calibrated"` the linear term of all rows in place of U's own.
+
+    Written out, with δ = θ - θ̂ and a remainder R_k(δ) = ℓ_k(θ̂+δ) - ℓ_k(θ̂) - ⟨∇ℓ_k(θ̂), δ⟩ from the subset alone,
+
+        log p + ⟨g_N, δ⟩ + w Σ_U R_k(δ)  =  log p + w Σ_U ℓ_k(θ) + ⟨g_N - w Σ_U ∇ℓ_k(θ̂), δ⟩ + a constant given U:
+
+    the powered target, tilted. Σ_U ∇ℓ_k(θ̂) depends on U alone, so the U chain carries it.
+    """
 
     model: Model = field(metadata={"static": True})
     power: float | Array  # w
+    expansion: Expansion | None = None
 
-    def evaluate(self, theta: Array, rows: Any) -> Terms:
-        """All n terms at θ; `rows` has its slots on the last axis."""
-        return self._sum(self.model.log_prior_at(theta), self.model.log_likelihood_at(theta, rows))
+    def evaluate(self, theta: Array, rows: Any, tilt: Array | None = None) -> Terms:
+        """All n terms at θ; `rows` has its slots on the last axis, `tilt` is Σ_U ∇ℓ_k(θ̂)."""
+        return self._sum(theta, self.model.log_prior_at(theta), self.model.log_likelihood_at(theta, rows), tilt)
 
-    def refresh(self, terms: Terms, theta: Array, slots: Array, incoming: Any) -> Terms:
+    def refresh(self, terms: Terms, theta: Array, slots: Array, incoming: Any, tilt: Array | None = None) -> Terms:
         """The terms at the same θ after `incoming` took `slots` of U: what was cached for those slots is stale."""
         if slots.shape[-1] == 0:
             return terms
-        return self._sum(terms.prior, put(slots, self.model.log_likelihood_at(theta, incoming), terms.rows))
+        rows = put(slots, self.model.log_likelihood_at(theta, incoming), terms.rows)
+        return self._sum(theta, terms.prior, rows, tilt)
 
-    def _sum(self, prior: Array, rows: Array) -> Terms:
-        return Terms(prior, rows, prior.astype(jnp.float64) + self.power * rows.astype(jnp.float64).sum(-1))
+    def _sum(self, theta: Array, prior: Array, rows: Array, tilt: Array | None) -> Terms:
+        total = prior.astype(jnp.float64) + self.power * rows.astype(jnp.float64).sum(-1)
+        if self.expansion is not None and tilt is not None:
+            total += (self.expansion.gradient - self.power * tilt) @ (theta - self.expansion.theta)
+        return Terms(prior, rows, total)
 
 
 def power(name: str, n: int, N: int) -> float:
     """w, by the target's name."""
     if name == "subposterior":
         return 1.0
-    if name == "powered":
+    if name in ("powered", "calibrated"):
         return N / n
     raise one_of("target", name, NAMES)

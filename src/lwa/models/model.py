@@ -75,6 +75,14 @@ class Model:
         return shapes
 
     @cached_property
+    def scalar_names(self) -> list[str]:
+        """A name for each entry of the flat vector: `sigma`, `beta[3]`."""
+        names = []
+        for name, shape in self.shapes.items():
+            names += [name + (f"[{', '.join(map(str, index))}]" if shape else "") for index in np.ndindex(*shape)]
+        return names
+
+    @cached_property
     def dimension(self) -> int:
         """d, the length of the flat vector."""
         return sum(int(np.prod(shape)) for shape in self.shapes.values())

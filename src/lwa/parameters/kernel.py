@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from jax import Array
 
 from lwa.decision import accepts, choose, probability
+from lwa.reference import Reference
 from lwa.target import Terms
 
 type Evaluate = Callable[[Array], Terms]
@@ -32,8 +33,8 @@ class Kernel(ABC):
         """All the randomness of a page of moves, in one call; leaves `(moves, ...)`."""
 
     @abstractmethod
-    def init(self, theta: Array) -> Any:
-        """What it knows before the first move."""
+    def init(self, theta: Array, reference: Reference | None) -> Any:
+        """What it knows before the first move, from the reference where there is one."""
 
     @abstractmethod
     def step(

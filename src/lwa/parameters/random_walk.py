@@ -10,6 +10,7 @@ from jax import Array
 
 from lwa.errors import InputError
 from lwa.parameters.kernel import Evaluate, Info, Kernel, metropolis
+from lwa.reference import Reference
 from lwa.target import Terms
 
 
@@ -20,6 +21,7 @@ class Tuning(NamedTuple):
     factor: Array  # (d, d)  Cholesky factor of Σ
     mean: Array  # (d,)    running moments of the path
     covariance: Array  # (d, d)
+    shaped: Array  # ()      whether a reference gave the shape, which is then kept
 
 
 class Noise(NamedTuple):
@@ -27,6 +29,11 @@ class Noise(NamedTuple):
 
     direction: Array  # (d,)  standard normal
     log_u: Array
+
+
+def optimal_scale(d: int) -> Array:
+    """2.38 / √d, the best scale on a Gaussian target whose covariance is Σ (Roberts, Gelman and Gilks, 1997)."""
+    return jnp.asarray(2.38 / d**0.5)
 
 
 def is_real(value: object) -> bool:
@@ -69,10 +76,18 @@ class RandomWalk(Kernel):
         direction = jax.random.normal(towards, (moves, theta.shape[-1]), theta.dtype)
         return Noise(direction, jnp.log(jax.random.uniform(decide, (moves,), theta.dtype)).astype(jnp.float64))
 
-    def init(self, theta: Array) -> Tuning:
-        """A round walk of the first step size."""
-        eye = jnp.eye(theta.shape[-1], dtype=theta.dtype)
-        return Tuning(jnp.log(jnp.asarray(self.scale, theta.dtype)), eye, theta, jnp.zeros_like(eye))
+    def init(self, theta: Array, reference: Reference | None) -> Tuning:
+        """A round walk of the first step size; with a reference, its shape and the step size that suits it."""
+        d, dtype = theta.shape[-1], theta.dtype
+        if reference is None:
+            scale, factor, covariance = jnp.asarray(self.scale), jnp.eye(d), jnp.zeros((d, d))
+        else:
+            factor = jnp.asarray(reference.factor)
+            scale, covariance = optimal_scale(d), factor @ factor.T
+        return Tuning(
+            jnp.log(scale).astype(dtype), factor.astype(dtype), theta, covariance.astype(dtype),
+            jnp.asarray(reference is not None),
+        )  # fmt: skip
 
     def step(
         self, noise: Noise, tuning: Tuning, theta: Array, terms: Terms, evaluate: Evaluate
@@ -102,10 +117,11 @@ class RandomWalk(Kernel):
         variance = jnp.diag(covariance)
         shrink = d / (d + moves / 10.0)
         factor = jnp.linalg.cholesky((1 - shrink) * covariance + shrink * jnp.diag(variance))
-        usable = jnp.all(jnp.isfinite(factor)) & jnp.all(variance > 0)
+        usable = jnp.all(jnp.isfinite(factor)) & jnp.all(variance > 0) & ~tuning.shaped
         first = jnp.all(tuning.covariance == 0)
-        optimal = jnp.log(2.38 / jnp.sqrt(d))  # of a Gaussian target whose covariance is Σ
-        log_scale = jnp.where(usable & first, optimal, tuning.log_scale)
+        log_scale = jnp.where(usable & first, jnp.log(optimal_scale(d)), tuning.log_scale)
         factor = jnp.where(usable, factor, tuning.factor)
         dtype = tuning.factor.dtype
-        return Tuning(log_scale.astype(dtype), factor.astype(dtype), mean.astype(dtype), covariance.astype(dtype))
+        return Tuning(
+            log_scale.astype(dtype), factor.astype(dtype), mean.astype(dtype), covariance.astype(dtype), tuning.shaped
+        )

@@ -1,12 +1,13 @@
 """The chain on ν(U) ∝ Φ(‖S̄(Y_U) - s_N‖/ε), as an object of its own: it knows rows and statistics, never θ."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from numpy.typing import NDArray
 
 from lwa.algorithm import Candidate, Subset, assess, write
@@ -29,6 +30,7 @@ class Page(NamedTuple):
     distance: NDArray[np.float64]
     slots: NDArray[np.int32]  # (..., k)
     rows: Batch  # the incoming rows, leaves (..., k, *shape)
+    tilt: NDArray[np.float64] | None  # (..., c)
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class SubsetChain:
     n: int
     seed: int
     page: int  # transitions a page
+    carry: Callable[[Batch], NDArray[np.float64]] | None = None  # (m rows) -> (m, c), see `Subset.carried`
 
     def start(self, chains: Sequence[int]) -> Subset:
         """A uniform subset for each chain."""
@@ -52,9 +55,10 @@ class SubsetChain:
 
     def of(self, indices: NDArray[np.int64]) -> Subset:
         """Given subsets, `(chains, n)`, with their statistics computed from their rows."""
-        values = self.statistic.centred(self.rows.take(indices.ravel()))
-        statistics = values.reshape(*indices.shape, self.statistic.dimension).swapaxes(-1, -2)
-        return jax.vmap(assess)(jnp.asarray(indices), jnp.asarray(statistics))
+        batch = self.rows.take(indices.ravel())
+        statistics = by_slot(self.statistic.centred(batch), indices.shape)
+        carried = None if self.carry is None else by_slot(self.carry(batch), indices.shape)
+        return jax.vmap(assess)(jnp.asarray(indices), statistics, carried)
 
     def candidates(self, chains: Sequence[int], page: int, purpose: Purpose) -> tuple[Candidate, Batch]:
         """A page of proposals and the rows they would bring in, fetched in one vectorised call."""
@@ -67,12 +71,14 @@ class SubsetChain:
             slots[:, c], incoming[:, c] = self.move.propose(rng, size, self.n, N)
             uniform[:, c] = rng.random(size)
         batch = self.rows.take(incoming.ravel())
-        shape = (*incoming.shape, self.statistic.dimension)
-        statistics = (self.statistic.centred(batch).reshape(shape) if k else np.zeros(shape)).swapaxes(-1, -2)
+        values = self.statistic.centred(batch) if k else np.zeros((0, self.statistic.dimension))
+        carried = None if self.carry is None or not k else by_slot(self.carry(batch), incoming.shape)
         with np.errstate(divide="ignore"):  # log 0 = -inf accepts whatever has a positive weight, as it should
             log_u = np.log(uniform)
         batch = jax.tree.map(lambda leaf: leaf.reshape(*incoming.shape, *leaf.shape[1:]), batch)
-        return Candidate(*map(jnp.asarray, (slots, incoming, statistics, log_u))), batch
+        statistics = by_slot(values, incoming.shape)
+        candidates = Candidate(jnp.asarray(slots), jnp.asarray(incoming), statistics, jnp.asarray(log_u), carried)
+        return candidates, batch
 
     def advance(
         self, U: Subset, chains: Sequence[int], page: int, purpose: Purpose = Purpose.SUBSET
@@ -80,8 +86,9 @@ class SubsetChain:
         """One page of transitions for each chain. `U` is used up: its memory becomes the new one's."""
         candidates, batch = self.candidates(chains, page, purpose)
         epsilon = jnp.asarray(self.epsilon if self.move.weighted else np.inf)
-        U, accepted, distance = write(U, candidates, self.weight, epsilon, exchange=self.move.exchange)
-        return U, Page(np.asarray(accepted), np.asarray(distance), np.asarray(candidates.slots), batch)
+        U, accepted, distance, tilt = write(U, candidates, self.weight, epsilon, exchange=self.move.exchange)
+        accepted, distance, slots, tilt = jax.tree.map(np.asarray, (accepted, distance, candidates.slots, tilt))
+        return U, Page(accepted, distance, slots, batch, tilt)
 
     def burn_in(self, U: Subset, chains: Sequence[int]) -> Subset:
         """Forget the uniform start before θ sees any subset: finished without θ, so it biases nothing."""
@@ -101,3 +108,8 @@ class SubsetChain:
         """Y_U: the rows of each chain's subset, leaves `(chains, n, *shape)`."""
         indices = np.asarray(U.indices)
         return jax.tree.map(lambda leaf: leaf.reshape(*indices.shape, *leaf.shape[1:]), self.rows.take(indices.ravel()))
+
+
+def by_slot(values: NDArray[np.float64], shape: tuple[int, ...]) -> Array:
+    """Values `(m, s)` of m = prod(shape) rows as `(..., s, slots)`, the slots on the last axis."""
+    return jnp.asarray(values.reshape(*shape, values.shape[-1]).swapaxes(-1, -2))

@@ -2,21 +2,25 @@
 
 from lwa.errors import InputError
 from lwa.summaries.counts import Counts
+from lwa.summaries.curvature import Curvature
 from lwa.summaries.per_row import PerRow, every_column, nothing
 from lwa.summaries.summary import Gathering, Statistic, Summary
 
-__all__ = ["Counts", "Gathering", "PerRow", "Statistic", "Summary", "as_summary"]
+__all__ = ["Counts", "Curvature", "Gathering", "PerRow", "Statistic", "Summary", "as_summary"]
 
 
-def as_summary(summary: object, *, weighted: bool) -> Summary:
-    """S as given; `"auto"` is the mean of every column in units of its spread, or nothing where Φ plays no part."""
+def as_summary(summary: object, *, weighted: bool, calibrated: bool = False) -> Summary:
+    """S as given. `"auto"` is the rows' curvature for the calibrated target; for the others it is the mean of every
+    column in units of its spread, or nothing where Φ plays no part."""
     if isinstance(summary, Summary):
         return summary
     if isinstance(summary, str) and summary == "auto":
+        if calibrated:
+            return Curvature()
         return PerRow(every_column, scaled=True) if weighted else PerRow(nothing)
     if callable(summary):
         raise InputError("summary is a bare function. Pass summary=lwa.summaries.PerRow(function).")
     raise InputError(
         f"summary={summary!r} is not known. Valid: 'auto', lwa.summaries.PerRow(function), "
-        "lwa.summaries.Counts(column). Pass summary='auto', for example."
+        "lwa.summaries.Counts(column), lwa.summaries.Curvature(). Pass summary='auto', for example."
     )

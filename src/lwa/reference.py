@@ -1,0 +1,194 @@
+"""A point in the bulk, and what all rows say there: θ̂, g_N = Σ ∇ℓ_k(θ̂) and H_N = -Σ ∇²ℓ_k(θ̂), from few passes.
+
+Newton's method on log p(θ) + Σ ℓ_k(θ), first on growing subsets, where steps are cheap, then on all rows, streamed,
+with float64 sums. It stops when the next step is small against the posterior's own width, not against zero.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from lwa.errors import ModelError
+from lwa.models.check import named
+from lwa.models.model import Model
+from lwa.randomness import Purpose, generator
+from lwa.rows import Rows
+from lwa.rows.slots import to_columns
+
+BLOCK = 16_384
+"""Rows in one compiled evaluation; a last block that is shorter is filled up and masked."""
+FIRST_ROWS = 2_000
+"""Rows of the first subset; each next one has ten times as many."""
+CLOSE_ENOUGH = 0.01
+"""Newton decrement, in posterior sds, at which θ̂ is in the bulk for good."""
+MOST_STEPS = 100
+SLOW_STEPS = 5
+"""Near a mode each Newton step squares the distance. So many steps that only shorten it by a constant factor run towards
+a mode at infinity, as in perfect separation, however short they are against a posterior sd that grows as well."""
+
+
+class Sums(NamedTuple):
+    """log likelihood, gradient and negative Hessian, summed over rows."""
+
+    value: Any
+    gradient: Any
+    curvature: Any
+
+
+@dataclass(frozen=True)
+class Reference:
+    """θ̂ and the expansion of the log posterior there, in float64."""
+
+    theta: NDArray[np.float64]  # θ̂
+    gradient: NDArray[np.float64]  # g_N, of the log-likelihood alone
+    curvature: NDArray[np.float64]  # H_N, of the log-likelihood alone
+    prior_curvature: NDArray[np.float64]
+    passes: int  # over all rows
+
+    @property
+    def precision(self) -> NDArray[np.float64]:
+        """H_N and the prior's: the inverse covariance of the Gaussian approximation."""
+        return self.curvature + self.prior_curvature
+
+    @property
+    def factor(self) -> NDArray[np.float64]:
+        """F with F Fᵀ = precision⁻¹."""
+        return np.linalg.inv(np.linalg.cholesky(self.precision)).T
+
+    @property
+    def whitening(self) -> NDArray[np.float64]:
+        """F⁻¹: F⁻¹ (θ - θ̂) is standard normal where the posterior is Gaussian."""
+        return np.linalg.cholesky(self.precision).T
+
+
+@partial(jax.jit, static_argnames=("model",))
+def block_sums(model: Model, theta: Array, columns: Any, mask: Array) -> Sums:
+    """Sums over the rows of one block; `mask` is False where a row only fills it up."""
+
+    def value(theta: Array) -> Array:
+        return jnp.where(mask, model.log_likelihood_at(theta, columns), 0.0).sum()
+
+    gradient = jax.grad(value)
+    return Sums(value(theta), gradient(theta), -jax.jacfwd(gradient)(theta))
+
+
+@partial(jax.jit, static_argnames=("model",))
+def prior_sums(model: Model, theta: Array) -> Sums:
+    """The same of the log prior."""
+    gradient = jax.grad(model.log_prior_at)
+    return Sums(model.log_prior_at(theta), gradient(theta), -jax.jacfwd(gradient)(theta))
+
+
+def sums_over(model: Model, batches: Any, theta: NDArray[np.float64]) -> Sums:
+    """Sums over all batches, each cut or filled up to `BLOCK` rows, added in order in float64."""
+    total = Sums(0.0, np.zeros(len(theta)), np.zeros((len(theta), len(theta))))
+    for batch in batches:
+        rows = len(jax.tree.leaves(batch)[0])
+        filled = jax.tree.map(lambda leaf, rows=rows: np.resize(leaf, (BLOCK, *leaf.shape[1:])), batch)
+        columns, mask = to_columns(filled, np.float64), np.arange(BLOCK) < rows
+        done = jax.tree.map(np.asarray, block_sums(model, theta, columns, mask))
+        total = Sums(*(a + b for a, b in zip(total, done, strict=True)))
+    return total
+
+
+def find_reference(
+    model: Model, rows: Rows, start: NDArray[np.float64], seed: int, progress: Callable[[int], None] = lambda _: None
+) -> Reference:
+    """θ̂ by Newton's method, on subsets first, then on all rows.
+
+    Raises
+    ------
+    ModelError
+        Where Newton's method does not settle, or the curvature at θ̂ has a direction that the data do not identify.
+    """
+    N, theta = len(rows), start
+    size = FIRST_ROWS
+    while 10 * size <= N:
+        drawn = np.sort(generator(seed, Purpose.REFERENCE, size).choice(N, size, replace=False))
+        few = [rows.take(part) for part in np.array_split(drawn, -(-size // BLOCK))]
+        theta = newton(model, partial(list, few), theta, weight=N / size, enough=0.3 * (N / size) ** 0.5)[0]
+        size *= 10
+    passes = 0
+
+    def all_rows() -> Any:
+        nonlocal passes
+        passes += 1
+        progress(passes)
+        return rows.blocks(BLOCK)
+
+    theta, found, prior = newton(model, all_rows, theta, weight=1.0, enough=CLOSE_ENOUGH)
+    require_identified(model, theta, found.curvature + prior.curvature)
+    return Reference(theta, found.gradient, found.curvature, prior.curvature, passes)
+
+
+def reference_at(model: Model, rows: Rows, theta: NDArray[np.float64]) -> Reference:
+    """The expansion at a point that a user knows to be in the bulk: one pass."""
+    found = sums_over(model, rows.blocks(BLOCK), theta)
+    prior = jax.tree.map(np.asarray, prior_sums(model, theta))
+    if not np.isfinite(found.value + prior.value):
+        raise ModelError(f"The log posterior is not finite at reference theta = {named(model, theta)}. Pass another.")
+    require_identified(model, theta, found.curvature + prior.curvature)
+    return Reference(theta, found.gradient, found.curvature, prior.curvature, 1)
+
+
+def newton(
+    model: Model, batches: Callable[[], Any], theta: NDArray[np.float64], weight: float, enough: float
+) -> tuple[NDArray[np.float64], Sums, Sums]:
+    """Newton steps on log p + weight · Σ ℓ_k until the next would be shorter than `enough` posterior sds.
+
+    Steps that do not increase the log target are halved. Directions of negative curvature are climbed as if it were
+    positive: on the way, not at the end, that is as good a guess as any.
+    """
+    best, step, here, decrement, slow = -np.inf, np.zeros_like(theta), theta, np.inf, 0
+    for _ in range(MOST_STEPS):
+        found, prior = sums_over(model, batches(), here), jax.tree.map(np.asarray, prior_sums(model, here))
+        value = prior.value + weight * found.value
+        if not value >= best - 1e-9 * abs(best):  # NaN too
+            step = step / 2
+            if np.abs(step).max() <= 1e-14 * (1 + np.abs(theta).max()):
+                break
+            here = theta + step
+            continue
+        theta, best = here, value
+        slope = prior.gradient + weight * found.gradient
+        bend, axes = np.linalg.eigh(prior.curvature + weight * found.curvature)
+        along = axes.T @ slope
+        bend = np.maximum(np.abs(bend), 1e-12 * np.abs(bend).max())
+        step = axes @ (along / bend)
+        before, decrement = decrement, float(np.sqrt((along**2 / bend).sum()))
+        slow = slow + 1 if 0.3 * before < decrement < 0.5 else 0
+        if slow == SLOW_STEPS:
+            break
+        if decrement < enough and not slow:
+            return theta, found, prior
+        here = theta + step
+    raise ModelError(
+        f"No mode of the posterior was found: Newton's method came to theta = {named(model, theta)} and did not "
+        "settle. If values keep growing, the data may be perfectly separated or a direction unidentified: give those "
+        "parameters a proper prior, or pass reference= a point in the bulk."
+    )
+
+
+def require_identified(model: Model, theta: NDArray[np.float64], precision: NDArray[np.float64]) -> None:
+    """Refuse a curvature that is not positive definite, naming the direction along which it is not."""
+    scale = np.sqrt(np.abs(np.diag(precision)))
+    scale = np.where(scale > 0, scale, 1.0)
+    bend, axes = np.linalg.eigh(precision / np.outer(scale, scale))
+    if bend[0] > 1e-9 * bend[-1]:
+        return
+    direction = axes[:, 0] / scale
+    share = np.abs(axes[:, 0])
+    names = [name for name, used in zip(model.scalar_names, share, strict=True) if used > 0.3 * share.max()]
+    kind = "does not change" if bend[0] > -1e-9 * bend[-1] else "has no maximum"
+    raise ModelError(
+        f"The posterior {kind} along a direction that mixes {', '.join(names)} (at theta = {named(model, theta)}, "
+        f"direction {np.round(direction / np.abs(direction).max(), 3).tolist()}). Drop one of these parameters or "
+        "columns, or give them a proper prior."
+    )
