@@ -8,11 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from lwa.budget import Meter
 from lwa.diagnostics.autocorrelation import autocorrelation_time
+from lwa.exact import Corrected, correct, surrogates_of
 from lwa.pipeline import ADAPT_EVERY, Cohort, Moves, Problem
 from lwa.progress import Display, Interruption, interruptible
 from lwa.recording import Kept, Recorder, stack
@@ -48,6 +50,7 @@ class Outcome:
     thinning: int
     moves: int
     tuned: int
+    rows_read: int
     invalid: int
     stopped: str  # why, where it was before all draws were there
     seconds: float  # of tune and sampling
@@ -64,14 +67,11 @@ def carry_out(run: Run, display: Display) -> Outcome:
             cohort.freeze()
         thinning = settings.thinning or choose_thinning(memory, player.refresh_rate, run.problem)
         display.say(forecast(player, run, thinning))
-        recorders = [Recorder(thinning, settings.subset_size) for _ in range(settings.chains)]
-        stopped = keep(player, run, recorders, display)
+        kept, stopped = (keep_exact if settings.exact else keep)(player, run, thinning, display)
     if tuned < settings.tune and not stopped:
         stopped = f"tune ended after {tuned} of {settings.tune} moves with its share of the budget"
-    return Outcome(
-        stack(recorders, run.problem.target.model.dimension, settings.draws), thinning, player.position, tuned,
-        player.invalid, stopped, time.monotonic() - meter.start,
-    )  # fmt: skip
+    seconds = time.monotonic() - meter.start
+    return Outcome(kept, thinning, player.position, tuned, meter.rows, player.invalid, stopped, seconds)
 
 
 class Player:
@@ -128,9 +128,13 @@ def tune(player: Player, run: Run, display: Display) -> NDArray[Any]:
     return path[-min(len(path), TUNE_MEMORY, max(1, player.position // 2)) :]
 
 
-def keep(player: Player, run: Run, recorders: Sequence[Recorder], display: Display) -> str:
-    """Sample; returns why it stopped early, or nothing."""
+def keep(player: Player, run: Run, thinning: int, display: Display) -> tuple[Kept, str]:
+    """Sample; returns the draws, and why it stopped early where it did."""
     settings, size = run.settings, len(run.cohorts[0].chains)
+    recorders = [Recorder(thinning, settings.subset_size) for _ in range(settings.chains)]
+
+    def result(stopped: str) -> tuple[Kept, str]:
+        return stack(recorders, run.problem.target.model.dimension, settings.draws), stopped
 
     def kept() -> int:
         return min(recorder.count for recorder in recorders)
@@ -139,19 +143,50 @@ def keep(player: Player, run: Run, recorders: Sequence[Recorder], display: Displ
         moves = player.allowed(max(recorder.missing(settings.draws) for recorder in recorders))
         if not moves:
             reason = "interrupted" if player.interruption.asked else "the budget was spent"
-            return f"{reason} after {kept()} of {settings.draws} draws"
+            return result(f"{reason} after {kept()} of {settings.draws} draws")
         try:
             played = player.play(moves)
         except Exception as error:
             if kept() == 0:
                 raise
-            return f"{type(error).__name__} after {kept()} of {settings.draws} draws: {error}"
+            return result(f"{type(error).__name__} after {kept()} of {settings.draws} draws: {error}")
         for chain, recorder in enumerate(recorders):
             recorder.add(played[chain // size], chain % size)
         rate = np.mean([done.acceptance.mean() for done in played])
         note = f"accepts {rate:.2f}, refreshes U {player.refresh_rate:.2f}"
         display.show("draws", min(settings.draws, kept()), settings.draws, note)
-    return ""
+    return result("")
+
+
+def keep_exact(player: Player, run: Run, thinning: int, display: Display) -> tuple[Kept, str]:
+    """Sample from the full posterior: for each draw, `thinning` moves on the surrogate, then a pass over all rows."""
+    settings = run.settings
+    for cohort in run.cohorts:
+        cohort.close()
+    surrogates, values, made = surrogates_of(run.cohorts, thinning), None, list[Corrected]()
+    reads = (thinning * settings.subset_size + run.survey.length) * settings.chains
+    while len(made) < settings.draws:
+        if player.interruption.asked or player.meter.share() >= 1 or player.meter.rows_left() < reads:
+            reason = "interrupted" if player.interruption.asked else "the budget was spent"
+            return joined(made, run, thinning), f"{reason} after {len(made)} of {settings.draws} draws"
+        done, values = correct(surrogates, run.problem, values)
+        made.append(jax.tree.map(lambda *leaves: np.concatenate(leaves)[: settings.chains], *done))
+        player.position += thinning
+        player.meter.rows += reads
+        rate = np.mean([one.accepted.mean() for one in made])
+        display.show("exact draws", len(made), settings.draws, f"corrections accepted {rate:.2f}")
+    return joined(made, run, thinning), ""
+
+
+def joined(made: list[Corrected], run: Run, thinning: int) -> Kept:
+    """Corrected draws as `(chains, draws, ...)`."""
+    if not made:
+        return stack([Recorder(1, 1) for _ in range(run.settings.chains)], run.problem.target.model.dimension, 0)
+    all_of = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *made)
+    reads = np.full(all_of.accepted.shape, thinning * run.settings.subset_size + run.survey.length, np.int64)
+    return Kept(
+        all_of.theta, all_of.log_posterior, all_of.acceptance, all_of.accepted, all_of.refreshed, all_of.distance, reads
+    )
 
 
 def forecast(player: Player, run: Run, thinning: int) -> str:

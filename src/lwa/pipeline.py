@@ -79,7 +79,7 @@ class Cohort:
         self.problem, self.chains = problem, chains
         with jax.enable_x64(True):
             self.state = first_state(problem, rows, theta, U.tilt)
-            self.draws = blank_page(problem, self.state)
+            self.draws = blank_page(problem, self.state, problem.page)
         self.moves = 0
         self.frozen = problem.tune == 0
         self.ahead = ThreadPoolExecutor(1, thread_name_prefix="lwa-tape")
@@ -168,11 +168,11 @@ def first_state(problem: Problem, rows: Any, theta: Any, tilt: Array | None) -> 
     return jax.tree.map(jnp.copy, state)  # `play` takes the memory over, so no two leaves may share it
 
 
-def blank_page(problem: Problem, state: State) -> Draw:
-    """Room for a page of draws."""
-    shape = (problem.page, len(state.theta))
+def blank_page(problem: Problem, state: State, moves: int) -> Draw:
+    """Room for the draws of so many moves."""
+    shape = (moves, len(state.theta))
     false = jnp.zeros(shape, bool)
-    theta = jnp.zeros((problem.page, *state.theta.shape), problem.dtype)
+    theta = jnp.zeros((moves, *state.theta.shape), problem.dtype)
     return Draw(theta, jnp.zeros(shape), Info(jnp.zeros(shape), false, false.copy()))
 
 

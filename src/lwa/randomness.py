@@ -26,6 +26,9 @@ class Purpose(IntEnum):
     THETA = 5
     PRECISION = 6
     REFERENCE = 7
+    EXACT = 8
+    EXACT_THETA = 9
+    EXACT_SUBSET = 10
 
 
 def as_seed(seed: object) -> int:

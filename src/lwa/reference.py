@@ -30,8 +30,8 @@ CLOSE_ENOUGH = 0.01
 """Newton decrement, in posterior sds, at which θ̂ is in the bulk for good."""
 MOST_STEPS = 100
 SLOW_STEPS = 5
-"""Near a mode each Newton step squares the distance. So many steps that only shorten it by a constant factor run towards
-a mode at infinity, as in perfect separation, however short they are against a posterior sd that grows as well."""
+"""Near a mode each Newton step squares the distance. So many steps that only shorten it by a constant factor run
+towards a mode at infinity, as in perfect separation, however short they are against a posterior sd that grows too."""
 
 
 class Sums(NamedTuple):

@@ -44,6 +44,7 @@ def sample(
     *,
     subset_size: int = 1000,
     target: str = "powered",
+    exact: bool = False,
     summary: Any = "auto",
     epsilon: float | str = "auto",
     draws: int = 1000,
@@ -75,6 +76,9 @@ def sample(
     target
         What θ is scored by given U: `"powered"` (log p + N/n Σ_U ℓ_k), `"subposterior"` (log p + Σ_U ℓ_k), or
         `"calibrated"` (log p + ⟨g_N, δ⟩ + N/n Σ_U R_k(δ)): the linear term from all rows, only the remainder from U.
+    exact
+        Correct the draws by the full posterior: after every `thinning` moves given U, one pass over all rows accepts or
+        refuses where they led. No error is left but Monte Carlo; each draw costs a pass, shared by all chains.
     summary
         S, by which subsets are compared with all rows: `"auto"` (the mean of every column in units of its spread),
         `lwa.summaries.PerRow(function)` or `lwa.summaries.Counts(column)`. For `"calibrated"`, `"auto"` is
@@ -123,9 +127,9 @@ def sample(
     if not isinstance(model, Model):
         raise InputError(f"model is of type {type(model).__name__}. Pass a lwa.Model(log_likelihood, log_prior, init).")
     settings = Settings.check(
-        subset_size=subset_size, target=target, summary=summary, epsilon=epsilon, draws=draws, tune=tune, chains=chains,
-        thinning=thinning, seed=seed, budget=budget, subset_move=subset_move, subset_weight=subset_weight,
-        kernel=kernel, refresh_steps=refresh_steps, reference=reference, precision=precision,
+        subset_size=subset_size, target=target, exact=exact, summary=summary, epsilon=epsilon, draws=draws, tune=tune,
+        chains=chains, thinning=thinning, seed=seed, budget=budget, subset_move=subset_move,
+        subset_weight=subset_weight, kernel=kernel, refresh_steps=refresh_steps, reference=reference, precision=precision,
     )  # fmt: skip
     began = time.monotonic()
     with Display(progress) as display:
@@ -279,6 +283,7 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
         | {"python": platform.python_version()},
         "seed": settings.seed,
         "target": settings.target,
+        "exact": settings.exact,
         "subset_size": settings.subset_size,
         "rows": run.survey.length,
         "fingerprint": run.survey.fingerprint,
@@ -289,7 +294,7 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
         "cohort_chains": len(run.cohorts[0].chains),
         "moves": outcome.moves,
         "tune_moves": outcome.tuned,
-        "rows_read": outcome.moves * run.rows_a_move,
+        "rows_read": outcome.rows_read,
         "nonfinite_proposals": outcome.invalid,
         "seconds": round(seconds, 3),
         "sampling_seconds": round(outcome.seconds, 3),
@@ -310,8 +315,10 @@ def step_of_the_mode(run: Run) -> float:
     To first order the mode moves by H_N⁻¹ (N/n) Σ (g_in - g_out), and rows' gradients have variance H_N / N where the
     model is right: √(2 k N) / n along any direction, whatever the model.
     """
-    n, N, k = run.settings.subset_size, run.survey.length, run.settings.subset_move.replaced(run.settings.subset_size)
-    return float(np.sqrt(2 * k * N) / n) if run.settings.target == "powered" and n < N else 0.0
+    settings, N = run.settings, run.survey.length
+    if settings.target != "powered" or settings.exact or settings.subset_size == N:
+        return 0.0
+    return float(np.sqrt(2 * settings.subset_move.replaced(settings.subset_size) * N) / settings.subset_size)
 
 
 def remarks(run: Run, outcome: Outcome) -> list[str]:

@@ -24,6 +24,7 @@ class Settings:
 
     subset_size: int
     target: str
+    exact: bool
     summary: Summary
     epsilon: float | None  # None: to be found
     draws: int
@@ -54,6 +55,7 @@ class Settings:
         return cls(
             subset_size=whole("subset_size", given["subset_size"], least=1, example=1000),
             target=given["target"],
+            exact=yes_or_no("exact", given["exact"]),
             summary=as_summary(given["summary"], weighted=move.weighted, calibrated=calibrated),
             epsilon=as_epsilon(given["epsilon"]),
             draws=whole("draws", given["draws"], least=1, example=1000),
@@ -108,6 +110,13 @@ def whole(name: str, value: object, *, least: int, example: int) -> int:
         return int(value)
     also = " or 'auto'" if name == "thinning" else ""
     raise InputError(f"{name}={value!r} must be a whole number >= {least}{also}. Pass {name}={example}, for example.")
+
+
+def yes_or_no(name: str, value: object) -> bool:
+    """True or False, and nothing that merely looks like it."""
+    if isinstance(value, bool):
+        return value
+    raise InputError(f"{name}={value!r} must be True or False. Pass {name}=False, for example.")
 
 
 def as_kernel(kernel: object, *, calibrated: bool) -> Kernel:
