@@ -144,7 +144,7 @@ MAY_IMPORT = {
     "progress": [],
     "run_folder": ["errors"],
     "result": ["errors", "run_folder"],
-    "diagnostics": [],
+    "diagnostics": ["errors", "models", "progress", "rows"],
     "rows": ["errors"],
     "reference": ["errors", "models", "randomness", "rows"],
     "summaries": ["errors", "models", "reference", "rows"],

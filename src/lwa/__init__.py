@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lwa import parameters, subsets, summaries
     from lwa.budget import RowReads
+    from lwa.diagnostics.certificate import Certificate
+    from lwa.diagnostics.certify import certify
     from lwa.errors import DataError, InputError, LwaError, LwaWarning, ModelError, RunFolderError
     from lwa.models.model import Model
     from lwa.result import Result, load
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Certificate",
     "DataError",
     "InputError",
     "LwaError",
@@ -25,6 +28,7 @@ __all__ = [
     "RowReads",
     "Rows",
     "RunFolderError",
+    "certify",
     "load",
     "parameters",
     "sample",
@@ -33,10 +37,12 @@ __all__ = [
 ]
 
 _HOME = {
+    "Certificate": "lwa.diagnostics.certificate",
     "Model": "lwa.models.model",
     "Result": "lwa.result",
     "RowReads": "lwa.budget",
     "Rows": "lwa.rows.source",
+    "certify": "lwa.diagnostics.certify",
     "load": "lwa.result",
     "sample": "lwa.sampling",
 } | dict.fromkeys(("DataError", "InputError", "LwaError", "LwaWarning", "ModelError", "RunFolderError"), "lwa.errors")

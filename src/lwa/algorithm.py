@@ -50,6 +50,7 @@ class Tape(NamedTuple):
     noise: Any  # what the kernel asked for
     gain: Array  # ()    how strongly adaptation listens; 0 once it is frozen
     tilt: Array | None = None  # (c,)  the sum over U of what it carries, where the target asks for it
+    counts: Array | None = None  # (k,)  what the incoming rows count, where they are not drawn uniformly
 
 
 class State(NamedTuple):
@@ -59,6 +60,7 @@ class State(NamedTuple):
     terms: Terms  # the log target given U at θ, term by term
     rows: Columns  # Y_U
     tuning: Any  # what the kernel has learnt
+    counts: Array | None = None  # (n,)  1/(N q_k), where rows are not drawn uniformly
 
 
 class Draw(NamedTuple):
@@ -146,11 +148,12 @@ def spread(accepted: NDArray[np.bool_], L: int) -> tuple[NDArray[np.intp], NDArr
 def move(state: State, entry: Tape, target: Target, kernel: Kernel) -> tuple[State, Draw]:
     """Lines 7-9: bring Y_U and the cached log target up to date, then one M-H move of θ on π(·|Y_U)."""
     rows = jax.tree.map(partial(put, entry.slots), entry.rows, state.rows) if entry.slots.size else state.rows
-    terms = target.refresh(state.terms, state.theta, entry.slots, entry.rows, entry.tilt)
-    evaluate = partial(target.evaluate, rows=rows, tilt=entry.tilt)
+    counts = jax.tree.map(partial(put, entry.slots), entry.counts, state.counts) if entry.slots.size else state.counts
+    terms = target.refresh(state.terms, state.theta, entry.slots, entry.rows, entry.tilt, counts)
+    evaluate = partial(target.evaluate, rows=rows, tilt=entry.tilt, counts=counts)
     theta, terms, info = kernel.step(entry.noise, state.tuning, state.theta, terms, evaluate)
     tuning = kernel.steer(state.tuning, info, entry.gain)
-    return State(theta, terms, rows, tuning), Draw(theta, terms.log_density, info)
+    return State(theta, terms, rows, tuning, counts), Draw(theta, terms.log_density, info)
 
 
 @partial(jax.jit, static_argnames=("weight", "exchange"), donate_argnames=("U",))

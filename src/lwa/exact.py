@@ -59,7 +59,9 @@ class Surrogate:
         self.U, page = problem.subsets.advance(self.U, self.chains, self.done, Purpose.EXACT_SUBSET)
         self.refreshed, self.distance = page.accepted.mean(0), page.distance[-1]
         columns = to_columns(problem.subsets.take(self.U), problem.dtype, axis=1)
-        state = first_state(problem, columns, self.theta, self.U.tilt)._replace(tuning=self.tuning)
+        state = first_state(problem, columns, self.theta, self.U.tilt, problem.subsets.counts(self.U))._replace(
+            tuning=self.tuning
+        )
         before = np.asarray(state.terms.log_density)
         tape = self._tape()
         mine = jax.tree.map(jnp.copy, self.tuning)  # `play` takes the state's memory over

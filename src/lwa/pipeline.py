@@ -75,10 +75,10 @@ class Moves(NamedTuple):
 class Cohort:
     """Some chains of a run, side by side: their tape, their θ and where they are on it."""
 
-    def __init__(self, problem: Problem, chains: Sequence[int], U: Subset, rows: Any, theta: Any) -> None:
+    def __init__(self, problem: Problem, chains: Sequence[int], U: Subset, rows: Any, counts: Any, theta: Any) -> None:
         self.problem, self.chains = problem, chains
         with jax.enable_x64(True):
-            self.state = first_state(problem, rows, theta, U.tilt)
+            self.state = first_state(problem, rows, theta, U.tilt, counts)
             self.draws = blank_page(problem, self.state, problem.page)
         self.moves = 0
         self.frozen = problem.tune == 0
@@ -132,8 +132,9 @@ class Cohort:
         noise = page_noise(drawn, self.state.theta, self.problem.page, self.problem.kernel)
         gain = np.zeros(self.problem.page) if self.frozen else steering_gain(self.moves + np.arange(self.problem.page))
         gain = np.broadcast_to(gain.astype(self.problem.dtype)[:, None], self.entries.ends.shape)
-        slots, rows, tilt = jax.device_put((self.entries.slots, self.entries.rows, self.entries.tilt))
-        self.tape = Tape(slots, rows, noise, jnp.asarray(gain), tilt)
+        u = self.entries
+        slots, rows, tilt, counts = jax.device_put((u.slots, u.rows, u.tilt, u.counts))
+        self.tape = Tape(slots, rows, noise, jnp.asarray(gain), tilt, counts)
 
     def _adapt(self, end: int) -> None:
         path = self.draws.theta[end - self._adapt_every : end]
@@ -160,11 +161,11 @@ def steering_gain(moves: NDArray[np.int64]) -> NDArray[np.float64]:
     return (1.0 + moves / 10.0) ** -0.6
 
 
-def first_state(problem: Problem, rows: Any, theta: Any, tilt: Array | None) -> State:
+def first_state(problem: Problem, rows: Any, theta: Any, tilt: Array | None, counts: Any) -> State:
     """Every chain at its start, with its subset's rows on the device."""
-    rows, theta = jax.device_put((rows, theta))
+    rows, theta, counts = jax.device_put((rows, theta, counts))
     tuning = jax.vmap(partial(problem.kernel.init, reference=problem.reference))(theta)
-    state = State(theta, evaluate(problem.target, theta, rows, tilt), rows, tuning)
+    state = State(theta, evaluate(problem.target, theta, rows, tilt, counts), rows, tuning, counts)
     return jax.tree.map(jnp.copy, state)  # `play` takes the memory over, so no two leaves may share it
 
 
@@ -177,9 +178,9 @@ def blank_page(problem: Problem, state: State, moves: int) -> Draw:
 
 
 @jax.jit
-def evaluate(target: Target, theta: Array, rows: Any, tilt: Array | None = None) -> Terms:
+def evaluate(target: Target, theta: Array, rows: Any, tilt: Array | None = None, counts: Array | None = None) -> Terms:
     """The log target of each chain at its θ given its own rows."""
-    return jax.vmap(target.evaluate)(theta, rows, tilt)
+    return jax.vmap(target.evaluate)(theta, rows, tilt, counts)
 
 
 @partial(jax.jit, static_argnames=("moves", "kernel"))

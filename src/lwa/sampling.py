@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa import __version__
+from lwa.algorithm import Subset
 from lwa.blocks import Outcome, Run, carry_out
 from lwa.errors import InputError, LwaWarning
 from lwa.models.check import check_model
@@ -28,6 +29,7 @@ from lwa.settings import Settings
 from lwa.starts import find_starts, flat, given_starts
 from lwa.subsets.bandwidth import find_epsilon
 from lwa.subsets.chain import SubsetChain
+from lwa.subsets.leverage import NEEDED, Leverage, find_leverage
 from lwa.summaries import Curvature, Statistic
 from lwa.summaries.curvature import scores
 from lwa.target import Expansion, Target, power
@@ -59,6 +61,7 @@ def sample(
     refresh_steps: int = 1,
     initvals: Any = None,
     progress: bool = True,
+    leverage: bool | str = "auto",
     reference: Any = None,
     precision: str = "auto",
 ) -> Result:
@@ -103,6 +106,9 @@ def sample(
         L, the θ moves after a refresh of U. θ's law is the mixture Σ_U ν(U) π(θ|Y_U) only as L grows.
     initvals
         A θ for all chains or a list of one a chain. Else each chain starts at its own `prior_draw`, or at `init`.
+    leverage
+        For `"calibrated"`: draw rows by their share of the curvature, and weigh them accordingly. `"auto"` does so
+        where single rows matter, as with rare dummies or heavy tails.
     reference
         For `"calibrated"`: a θ in the bulk of the posterior. Else the mode, found in a few passes over all rows.
     progress
@@ -129,7 +135,8 @@ def sample(
     settings = Settings.check(
         subset_size=subset_size, target=target, exact=exact, summary=summary, epsilon=epsilon, draws=draws, tune=tune,
         chains=chains, thinning=thinning, seed=seed, budget=budget, subset_move=subset_move,
-        subset_weight=subset_weight, kernel=kernel, refresh_steps=refresh_steps, reference=reference, precision=precision,
+        subset_weight=subset_weight, kernel=kernel, refresh_steps=refresh_steps, leverage=leverage,
+        reference=reference, precision=precision,
     )  # fmt: skip
     began = time.monotonic()
     with Display(progress) as display:
@@ -161,7 +168,7 @@ def prepare(
     scored = Target(model, power(settings.target, n, N))
     if expanded is not None:
         scored = replace(scored, expansion=Expansion(jnp.asarray(expanded.theta), jnp.asarray(expanded.gradient)))
-    plans = []
+    plans: list[tuple[list[int], Subset, Any]] = []
     for chains in cohorts_of(settings.chains):
         U = subsets.burn_in(subsets.start(chains), chains)
         if isinstance(summary, Curvature):
@@ -173,8 +180,9 @@ def prepare(
     begun = []
     for chains, U, batch in plans:
         columns = to_columns(batch, dtype, axis=1)
-        theta = find_starts(scored, columns, U.tilt, settings.seed, chains, given, expanded, dtype)
-        begun.append((chains, U, columns, theta))
+        counts = subsets.counts(U)
+        theta = find_starts(scored, (columns, U.tilt, counts), settings.seed, chains, given, expanded, dtype)
+        begun.append((chains, U, columns, counts, theta))
     cohorts = [Cohort(problem, *start) for start in begun]
     display.say(
         f"{settings.chains} chains: {settings.tune} moves of tune, then {settings.draws} draws. "
@@ -212,8 +220,18 @@ def subset_chain(
         statistic = Curvature().at(model, expanded, len(rows))
     page = page_length(entry_bytes(model, one, statistic, move.replaced(n)))
     epsilon = settings.epsilon or 1.0
-    chain = SubsetChain(rows, statistic, move, settings.subset_weight, epsilon, n, settings.seed, page, carry)
+    leverage = None if expanded is None else choose_leverage(model, rows, settings, expanded)
+    chain = SubsetChain(rows, statistic, move, settings.subset_weight, epsilon, n, settings.seed, page, carry, leverage)
     return chain if settings.epsilon is not None else chain.at(find_epsilon(chain))
+
+
+def choose_leverage(model: Model, rows: Rows, settings: Settings, expanded: Reference) -> Leverage | None:
+    """q where it is asked for, or where one row would hold much of a direction's curvature in a uniform subset."""
+    if settings.leverage is False:
+        return None
+    found = find_leverage(model, rows, expanded)
+    needed = found.largest * model.dimension**0.5 / settings.subset_size > NEEDED
+    return found if settings.leverage is True or needed else None
 
 
 def require_definite(distance: NDArray[np.float64], n: int, N: int) -> None:
@@ -290,6 +308,7 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
         "epsilon": problem.subsets.epsilon if np.isfinite(problem.subsets.epsilon) else "inf",
         "thinning": outcome.thinning,
         "precision": np.dtype(problem.dtype).name,
+        "leverage": problem.subsets.leverage is not None,
         "page_moves": problem.page,
         "cohort_chains": len(run.cohorts[0].chains),
         "moves": outcome.moves,

@@ -37,6 +37,7 @@ class Settings:
     subset_weight: Weight
     kernel: Kernel
     refresh_steps: int
+    leverage: bool | str
     reference: Any
     precision: str
 
@@ -68,6 +69,7 @@ class Settings:
             subset_weight=as_weight(given["subset_weight"]),
             kernel=as_kernel(given["kernel"], calibrated=calibrated),
             refresh_steps=whole("refresh_steps", given["refresh_steps"], least=1, example=1),
+            leverage="auto" if as_text(given["leverage"]) == "auto" else yes_or_no("leverage", given["leverage"]),
             reference=given["reference"],
             precision=given["precision"],
         )
@@ -110,6 +112,11 @@ def whole(name: str, value: object, *, least: int, example: int) -> int:
         return int(value)
     also = " or 'auto'" if name == "thinning" else ""
     raise InputError(f"{name}={value!r} must be a whole number >= {least}{also}. Pass {name}={example}, for example.")
+
+
+def as_text(value: object) -> str:
+    """A string as it is, anything else as no option's name."""
+    return value if isinstance(value, str) else ""
 
 
 def yes_or_no(name: str, value: object) -> bool:

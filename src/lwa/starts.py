@@ -51,15 +51,14 @@ def flat(model: Model, theta: Any, source: str) -> NDArray[np.float64]:
 
 def find_starts(
     target: Target,
-    rows: Any,
-    tilt: Any,
+    given_subset: tuple[Any, Any, Any],
     seed: int,
     chains: Sequence[int],
     given: list[NDArray[np.float64]] | None,
     reference: Reference | None,
     dtype: Any,
 ) -> NDArray[Any]:
-    """A start `(chains, d)` with a finite log target given each chain's first subset, `rows`.
+    """A start `(chains, d)` with a finite log target given each chain's first subset: its rows, tilt and counts.
 
     Where there is a reference, a draw of its Gaussian takes the place of the prior's.
     """
@@ -80,7 +79,7 @@ def find_starts(
 
     theta = np.stack([start(chain, 0) for chain in chains]).astype(dtype)
     for attempt in range(1, ATTEMPTS + 1):
-        terms = jax.tree.map(np.asarray, evaluate(target, theta, rows, tilt))
+        terms = jax.tree.map(np.asarray, evaluate(target, theta, *given_subset))
         bad = np.flatnonzero(~np.isfinite(terms.total)).tolist()
         if len(bad) == 0:
             return theta

@@ -55,26 +55,38 @@ class Target:
 
         log p + ⟨g_N, δ⟩ + w Σ_U R_k(δ)  =  log p + w Σ_U ℓ_k(θ) + ⟨g_N - w Σ_U ∇ℓ_k(θ̂), δ⟩ + a constant given U:
 
-    the powered target, tilted. Σ_U ∇ℓ_k(θ̂) depends on U alone, so the U chain carries it.
+    the powered target, tilted. Σ_U ∇ℓ_k(θ̂) depends on U alone, so the U chain carries it. Where rows are drawn with
+    probabilities q_k, every sum over U counts them c_k = 1/(N q_k) times.
     """
 
     model: Model = field(metadata={"static": True})
     power: float | Array  # w
     expansion: Expansion | None = None
 
-    def evaluate(self, theta: Array, rows: Any, tilt: Array | None = None) -> Terms:
-        """All n terms at θ; `rows` has its slots on the last axis, `tilt` is Σ_U ∇ℓ_k(θ̂)."""
-        return self._sum(theta, self.model.log_prior_at(theta), self.model.log_likelihood_at(theta, rows), tilt)
+    def evaluate(self, theta: Array, rows: Any, tilt: Array | None = None, counts: Array | None = None) -> Terms:
+        """All n terms at θ; `rows` has its slots on the last axis, `tilt` is Σ_U c_k ∇ℓ_k(θ̂), `counts` the c_k."""
+        terms = self.model.log_likelihood_at(theta, rows)
+        return self._sum(theta, self.model.log_prior_at(theta), terms, tilt, counts)
 
-    def refresh(self, terms: Terms, theta: Array, slots: Array, incoming: Any, tilt: Array | None = None) -> Terms:
+    def refresh(
+        self,
+        terms: Terms,
+        theta: Array,
+        slots: Array,
+        incoming: Any,
+        tilt: Array | None = None,
+        counts: Array | None = None,
+    ) -> Terms:
         """The terms at the same θ after `incoming` took `slots` of U: what was cached for those slots is stale."""
         if slots.shape[-1] == 0:
             return terms
         rows = put(slots, self.model.log_likelihood_at(theta, incoming), terms.rows)
-        return self._sum(theta, terms.prior, rows, tilt)
+        return self._sum(theta, terms.prior, rows, tilt, counts)
 
-    def _sum(self, theta: Array, prior: Array, rows: Array, tilt: Array | None) -> Terms:
-        total = prior.astype(jnp.float64) + self.power * rows.astype(jnp.float64).sum(-1)
+    def _sum(self, theta: Array, prior: Array, rows: Array, tilt: Array | None, counts: Array | None) -> Terms:
+        double = rows.astype(jnp.float64)
+        likelihood = (double if counts is None else counts * double).sum(-1)
+        total = prior.astype(jnp.float64) + self.power * likelihood
         if self.expansion is not None and tilt is not None:
             total += (self.expansion.gradient - self.power * tilt) @ (theta - self.expansion.theta)
         return Terms(prior, rows, total)

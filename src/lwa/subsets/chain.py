@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from lwa.algorithm import Candidate, Subset, assess, write
 from lwa.randomness import Purpose, generator
 from lwa.rows import Batch, Rows
+from lwa.subsets.leverage import Leverage
 from lwa.subsets.moves import Move
 from lwa.subsets.weights import Weight
 from lwa.summaries import Statistic
@@ -31,6 +32,7 @@ class Page(NamedTuple):
     slots: NDArray[np.int32]  # (..., k)
     rows: Batch  # the incoming rows, leaves (..., k, *shape)
     tilt: NDArray[np.float64] | None  # (..., c)
+    counts: NDArray[np.float64] | None  # (..., k)  what the incoming rows count, where q is not uniform
 
 
 @dataclass(frozen=True)
@@ -46,19 +48,36 @@ class SubsetChain:
     seed: int
     page: int  # transitions a page
     carry: Callable[[Batch], NDArray[np.float64]] | None = None  # (m rows) -> (m, c), see `Subset.carried`
+    leverage: Leverage | None = None  # q; uniform, and without repeats, where there is none
 
     def start(self, chains: Sequence[int]) -> Subset:
-        """A uniform subset for each chain."""
-        N = len(self.rows)
-        drawn = [generator(self.seed, Purpose.FIRST_SUBSET, chain).choice(N, self.n, replace=False) for chain in chains]
+        """A uniform subset for each chain, or independent draws of q."""
+        N, drawn = len(self.rows), []
+        for chain in chains:
+            rng = generator(self.seed, Purpose.FIRST_SUBSET, chain)
+            if self.leverage is None:
+                drawn.append(rng.choice(N, self.n, replace=False))
+            else:
+                drawn.append(self.leverage.draw(rng, (self.n,)))
         return self.of(np.stack(drawn))
 
     def of(self, indices: NDArray[np.int64]) -> Subset:
         """Given subsets, `(chains, n)`, with their statistics computed from their rows."""
         batch = self.rows.take(indices.ravel())
-        statistics = by_slot(self.statistic.centred(batch), indices.shape)
-        carried = None if self.carry is None else by_slot(self.carry(batch), indices.shape)
-        return jax.vmap(assess)(jnp.asarray(indices), statistics, carried)
+        return jax.vmap(assess)(jnp.asarray(indices), *self._per_slot(batch, indices))
+
+    def _per_slot(self, batch: Batch, indices: NDArray[np.int64]) -> tuple[Array, Array | None]:
+        """What U sums over its slots: c_k S(Y_k) - s_N and c_k times what is carried, `(..., s, slots)`."""
+        counts = None if self.leverage is None else self.leverage.counts(indices.ravel())
+        statistics = self.statistic.centred(batch, counts) if indices.size else np.zeros((0, self.statistic.dimension))
+        if self.carry is None or not indices.size:
+            return by_slot(statistics, indices.shape), None
+        carried = self.carry(batch) if counts is None else counts[:, None] * self.carry(batch)
+        return by_slot(statistics, indices.shape), by_slot(carried, indices.shape)
+
+    def counts(self, U: Subset) -> NDArray[np.float64] | None:
+        """What each row of U counts, 1/(N q_k); None where q is uniform."""
+        return None if self.leverage is None else self.leverage.counts(np.asarray(U.indices))
 
     def candidates(self, chains: Sequence[int], page: int, purpose: Purpose) -> tuple[Candidate, Batch]:
         """A page of proposals and the rows they would bring in, fetched in one vectorised call."""
@@ -70,13 +89,13 @@ class SubsetChain:
             rng = generator(self.seed, purpose, chain, page)
             slots[:, c], incoming[:, c] = self.move.propose(rng, size, self.n, N)
             uniform[:, c] = rng.random(size)
+            if self.leverage is not None:
+                incoming[:, c] = self.leverage.draw(rng, (size, k))
         batch = self.rows.take(incoming.ravel())
-        values = self.statistic.centred(batch) if k else np.zeros((0, self.statistic.dimension))
-        carried = None if self.carry is None or not k else by_slot(self.carry(batch), incoming.shape)
+        statistics, carried = self._per_slot(batch, incoming)
         with np.errstate(divide="ignore"):  # log 0 = -inf accepts whatever has a positive weight, as it should
             log_u = np.log(uniform)
         batch = jax.tree.map(lambda leaf: leaf.reshape(*incoming.shape, *leaf.shape[1:]), batch)
-        statistics = by_slot(values, incoming.shape)
         candidates = Candidate(jnp.asarray(slots), jnp.asarray(incoming), statistics, jnp.asarray(log_u), carried)
         return candidates, batch
 
@@ -86,9 +105,11 @@ class SubsetChain:
         """One page of transitions for each chain. `U` is used up: its memory becomes the new one's."""
         candidates, batch = self.candidates(chains, page, purpose)
         epsilon = jnp.asarray(self.epsilon if self.move.weighted else np.inf)
-        U, accepted, distance, tilt = write(U, candidates, self.weight, epsilon, exchange=self.move.exchange)
+        exchange = self.move.exchange and self.leverage is None  # independent slots may repeat a row
+        U, accepted, distance, tilt = write(U, candidates, self.weight, epsilon, exchange=exchange)
         accepted, distance, slots, tilt = jax.tree.map(np.asarray, (accepted, distance, candidates.slots, tilt))
-        return U, Page(accepted, distance, slots, batch, tilt)
+        counts = None if self.leverage is None else self.leverage.counts(np.asarray(candidates.incoming))
+        return U, Page(accepted, distance, slots, batch, tilt, counts)
 
     def burn_in(self, U: Subset, chains: Sequence[int]) -> Subset:
         """Forget the uniform start before θ sees any subset: finished without θ, so it biases nothing."""

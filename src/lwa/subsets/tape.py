@@ -21,6 +21,7 @@ class Entries(NamedTuple):
     slots: NDArray[np.int32]  # (..., k); out of range where U did not change
     rows: Columns  # leaves (..., *shape, k)
     tilt: NDArray[np.float64] | None  # (..., c)
+    counts: NDArray[np.float64] | None  # (..., k)
 
 
 class Queue(NamedTuple):
@@ -79,7 +80,9 @@ class TapeWriter:
         ignored = self.subsets.n + np.arange(taken.slots.shape[-1], dtype=np.int32)
         slots = np.where(refreshed[..., None], taken.slots, ignored)
         self._forget(length)
-        return Entries(refreshed, ends, taken.distance, slots, to_columns(taken.rows, self.dtype, axis=2), taken.tilt)
+        return Entries(
+            refreshed, ends, taken.distance, slots, to_columns(taken.rows, self.dtype, axis=2), taken.tilt, taken.counts
+        )
 
     def _forget(self, played: int) -> None:
         """Drop played moves, and transitions that no queue refers to any more."""

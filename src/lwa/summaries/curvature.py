@@ -54,6 +54,14 @@ def scores(model: Model, reference: Reference) -> Callable[[Batch], NDArray[np.f
     return per_row
 
 
+def row_sizes(model: Model, reference: Reference, batch: Batch, fill: int) -> NDArray[np.float64]:
+    """h_k: the Frobenius norm of each row's whitened curvature. Batches are filled up, so that one program serves."""
+    rows = len(jax.tree.leaves(batch)[0])
+    filled = jax.tree.map(lambda leaf: np.resize(double(leaf), (fill, *leaf.shape[1:])), batch)
+    bend = row_norms(model, reference.theta, filled, reference.factor)
+    return np.asarray(bend)[:rows]
+
+
 def double(leaf: NDArray[Any]) -> NDArray[Any]:
     """Floats in float64, other types as they are."""
     return leaf.astype(np.float64) if np.issubdtype(leaf.dtype, np.floating) else leaf
@@ -68,6 +76,12 @@ def one_row(model: Model, theta: Array, row: Any) -> Array:
 def row_scores(model: Model, theta: Array, batch: Any) -> Array:
     """∇ℓ_k, one a row."""
     return jax.vmap(jax.grad(partial(one_row, model)), (None, 0))(theta, batch)
+
+
+@partial(jax.jit, static_argnames=("model",))
+def row_norms(model: Model, theta: Array, batch: Any, factor: Array) -> Array:
+    """‖Fᵀ ∇²ℓ_k F‖, one a row."""
+    return jnp.sqrt(jnp.sum(row_curvatures(model, theta, batch, factor) ** 2, axis=(1, 2)))
 
 
 @partial(jax.jit, static_argnames=("model",))

@@ -24,11 +24,11 @@ class Statistic:
         """s."""
         return len(self.full)
 
-    def centred(self, batch: Batch) -> NDArray[np.float64]:
-        """(S(Y_k) - s_N) / scale, (m, s): centring first keeps the U chain's sums small and so exact."""
+    def centred(self, batch: Batch, counts: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """(c_k S(Y_k) - s_N) / scale, (m, s): centring first keeps the U chain's sums small and so exact."""
         values = self.per_row(batch)
         require_width(values, self.dimension)
-        return (values - self.full) / self.scale
+        return ((values if counts is None else counts[:, None] * values) - self.full) / self.scale
 
 
 def require_width(values: NDArray[np.float64], s: int) -> None:
