@@ -254,8 +254,8 @@ def row_of(found):
     )
 
 
-HEAD = """| model | d | shift / sd | sd ratio | Laplace shift | Laplace sd ratio | error of draws | of reference | leverage | s |
-|---|---|---|---|---|---|---|---|---|---|"""
+COLUMNS = "model, d, shift / sd, sd ratio, Laplace shift, its sd ratio, error of draws, of reference, leverage, s"
+HEAD = f"| {COLUMNS.replace(', ', ' | ')} |\n|{'---|' * 10}"
 
 
 def main():
