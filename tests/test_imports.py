@@ -143,7 +143,7 @@ MAY_IMPORT = {
     "budget": ["errors"],
     "progress": [],
     "run_folder": ["errors"],
-    "result": ["errors", "run_folder"],
+    "result": ["errors", "run_folder", "diagnostics"],
     "diagnostics": ["errors", "models", "progress", "rows"],
     "rows": ["errors"],
     "reference": ["errors", "models", "randomness", "rows"],

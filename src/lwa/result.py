@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import pandas
     import xarray
 
+    from lwa.diagnostics.certificate import Certificate
+
 
 @dataclass(frozen=True, eq=False)
 class Result:
@@ -38,6 +40,7 @@ class Result:
     attributes: Mapping[str, Any]
     dims: Mapping[str, list[str]]
     coords: Mapping[str, list[Any]]
+    origin: tuple[Any, Any] | None = None  # the model and the rows, which a saved run does not keep
 
     @property
     def draws(self) -> int:
@@ -78,6 +81,14 @@ class Result:
         import arviz
 
         return arviz.summary(self.idata, **options)
+
+    def certify(self, **options: Any) -> "Certificate":
+        """How far are these draws from the posterior of all rows? Options are those of `lwa.certify`."""
+        if self.origin is None:
+            raise InputError("A saved run keeps no model and no data. Pass them: lwa.certify(model, data, fit).")
+        from lwa.diagnostics.certify import certify
+
+        return certify(*self.origin, self, **options)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the run to a folder that `lwa.load` reads."""

@@ -325,7 +325,7 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
         warnings.warn(remark, LwaWarning, stacklevel=3)
     dims = {name: list(axes) for name, axes in (model.dims or {}).items()}
     coords = {name: list(labels) for name, labels in (model.coords or {}).items()}
-    return Result(posterior, stats, attributes, dims, coords)
+    return Result(posterior, stats, attributes, dims, coords, (model, problem.subsets.rows))
 
 
 def step_of_the_mode(run: Run) -> float:

@@ -1,0 +1,113 @@
+"""The verb: how far are these draws from the full posterior π?"""
+
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from lwa.diagnostics.certificate import Certificate, standard_errors_a_bar
+from lwa.diagnostics.draws import at_least_two_chains, draws_of, spread, spread_evenly
+from lwa.diagnostics.gradients import score
+from lwa.diagnostics.monte_carlo_error import effective_draws
+from lwa.diagnostics.stein import Effects, Evidence, effects, effects_in_worst_directions, fits
+from lwa.errors import InputError
+from lwa.models.check import check_model
+from lwa.models.model import Model
+from lwa.progress import Display
+from lwa.rows import as_rows
+
+
+def certify(model: Model, data: Any, idata: Any, *, points: int | None = None, progress: bool = True) -> Certificate:
+    """How far are these draws, whoever made them, from the posterior of all rows? One pass over the data tells.
+
+    The gradient g = ∇log π is taken at `points` of the draws, all at once, and regressed on θ. Its slope is -H and its
+    root μ, the precision and mean of π where π is near Gaussian: they come with almost no noise and do not inherit the
+    draws' error. The mean and covariance of all draws are compared with them. No check sees a mode never visited.
+
+    Parameters
+    ----------
+    model
+        The `lwa.Model` whose posterior is meant.
+    data
+        All rows, in any form that `lwa.sample` takes.
+    idata
+        The draws: a `lwa.Result`, an `xarray.DataTree` with a group `posterior`, or a dict of arrays
+        `(chain, draw, *shape)` by parameter. A model whose θ is one bare array calls it `theta`.
+    points
+        Draws at which to take the gradient, spread evenly over all; 300, or 8 a parameter, when not given.
+    progress
+        Show a bar.
+
+    Examples
+    --------
+    >>> import numpy as np, lwa
+    >>> y = np.random.default_rng(0).normal(3.0, 1.0, 1000)
+    >>> model = lwa.Model(lambda mu, y: -0.5 * (y - mu) ** 2, lambda mu: 0.0 * mu, init=0.0)
+    >>> draws = y.mean() + np.random.default_rng(1).normal(size=(4, 1000)) / np.sqrt(1000)
+    >>> lwa.certify(model, y, {"theta": draws}, progress=False).passed
+    True
+    >>> lwa.certify(model, y, {"theta": draws + 0.2 / np.sqrt(1000)}, progress=False).passed
+    False
+    """
+    if not isinstance(model, Model):
+        raise InputError(f"model is of type {type(model).__name__}. Pass a lwa.Model(log_likelihood, log_prior, init).")
+    rows = as_rows(data)
+    draws = at_least_two_chains(draws_of(model, idata))
+    where = spread_evenly(draws, points)
+    mean, factor = spread(model, draws)
+    scored = draws.reshape(-1, model.dimension)[where]
+    with Display(progress) as display, jax.enable_x64(True):
+        check_model(model, rows.take(np.zeros(1, np.int64)), np.float64)
+        gradient = score(model, rows, scored, factor, display).gradient
+    white = np.linalg.solve(factor, (draws - mean).reshape(-1, len(mean)).T).T
+    evidence = Evidence(white.reshape(draws.shape), white[where], gradient @ factor)
+    return certificate(model, evidence, where, mean, factor, len(rows))
+
+
+def certificate(
+    model: Model,
+    evidence: Evidence,
+    where: NDArray[np.int64],
+    mean: NDArray[np.float64],
+    factor: NDArray[np.float64],
+    rows: int,
+) -> Certificate:
+    """Measure along the parameters and along the worst directions, in the coordinates z of θ = mean + factor z."""
+    chains, draws, _ = evidence.draws.shape
+    chain_of = where // draws
+    halves = [
+        Evidence(evidence.draws[i::2], *(part[chain_of % 2 == i] for part in (evidence.points, evidence.gradients)))
+        for i in (0, 1)
+    ]
+    plainly, worst = effects(evidence, factor.T), effects_in_worst_directions(*halves)
+    fit = fits(evidence)[1]
+    standard_errors = standard_errors_a_bar(3 * model.dimension + 1)
+    shift_bar, width_bar = bars(plainly, standard_errors)
+    worst_shift_bar, worst_width_bar = bars(worst, standard_errors)
+    ratio, eigenvalues = np.exp(plainly.log_ratio), np.exp(2 * worst.log_ratio[1:])
+    return Certificate(
+        names=model.scalar_names,
+        mean=mean + factor @ fit.mean,
+        sd=np.sqrt(((factor @ fit.covariance) * factor).sum(1)),
+        shift=plainly.shift,
+        shift_error=shift_bar,
+        sd_ratio=ratio,
+        sd_ratio_error=ratio * np.expm1(width_bar),
+        overall_shift=max(0.0, float(worst.shift[0])),
+        overall_shift_error=float(worst_shift_bar[0]),
+        eigenvalues=eigenvalues,
+        eigenvalues_error=eigenvalues * np.expm1(2 * worst_width_bar[1:]),
+        r_squared=fit.explained,
+        effective_draws=float(effective_draws(evidence.draws).min()),
+        chains=chains,
+        draws=draws,
+        points=len(evidence.points),
+        rows=rows,
+    )
+
+
+def bars(found: Effects, standard_errors: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Error bars of shifts and log ratios."""
+    shift = standard_errors * found.shift_error + found.shift_doubt
+    return shift, standard_errors * found.log_ratio_error + found.log_ratio_doubt

@@ -1,0 +1,98 @@
+"""Draws, whoever made them, as one array; which of them to score; and how far they spread."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lwa.errors import InputError
+from lwa.models.model import Model
+
+POINTS, POINTS_A_PARAMETER = 300, 8
+"""Each half of the points fits a line in d parameters: 8 a parameter leaves it four times as many as it needs."""
+FEWEST_DRAWS = 100
+
+
+def draws_of(model: Model, idata: Any) -> NDArray[np.float64]:
+    """The draws as `(chains, draws, d)`, in the order of the model's flat vector."""
+    posterior = getattr(idata, "posterior", idata)
+    try:
+        present = [str(name) for name in posterior]
+    except TypeError:
+        present = []
+    if not present or isinstance(posterior, str) or not isinstance(posterior, Mapping):
+        raise InputError(
+            f"idata is of type {type(idata).__name__} and holds no draws. Pass a lwa.Result, an xarray.DataTree with a "
+            "group 'posterior', or a dict of arrays (chain, draw, *shape) by parameter."
+        )
+    parts = []
+    for name, shape in model.shapes.items():
+        if name not in present:
+            raise InputError(
+                f"idata has no draws of {name!r}; it has {', '.join(map(repr, present))}. The model's parameters are "
+                f"{', '.join(map(repr, model.shapes))}. Pass draws of all of them, under these names."
+            )
+        values = np.asarray(posterior[name])
+        if values.ndim != len(shape) + 2 or values.shape[2:] != shape:
+            expected = ", ".join(["chains", "draws", *map(str, shape)])
+            raise InputError(
+                f"idata[{name!r}] has shape {values.shape}; ({expected}) is expected. For a single chain pass "
+                "values[None]."
+            )
+        if not (np.issubdtype(values.dtype, np.number) and np.isrealobj(values)):
+            raise InputError(f"idata[{name!r}] holds {values.dtype} values; real numbers are expected.")
+        if not np.isfinite(values).all():
+            raise InputError(
+                f"idata[{name!r}] holds {(~np.isfinite(values)).sum()} values that are NaN or infinite. Draws are "
+                "finite: pass the chains without them."
+            )
+        parts.append(values.astype(np.float64).reshape(*values.shape[:2], -1))
+    sizes = {name: part.shape[:2] for name, part in zip(model.shapes, parts, strict=True)}
+    if len(set(sizes.values())) > 1:
+        raise InputError(f"idata holds different numbers of chains and draws: {sizes}. Pass draws made together.")
+    return np.concatenate(parts, axis=-1)
+
+
+def at_least_two_chains(draws: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A single chain as its two halves: what one half finds is measured on the other."""
+    chains, length, d = draws.shape
+    enough = max(FEWEST_DRAWS, POINTS_A_PARAMETER * d)
+    if chains * length < enough or length < 8:
+        raise InputError(
+            f"idata holds {chains} x {length} draws, too few to be judged. Pass at least {enough} in all, and 8 a "
+            "chain; independent draws may be passed as one chain."
+        )
+    return draws if chains > 1 else draws[:, : length // 2 * 2].reshape(2, length // 2, d)
+
+
+def spread_evenly(draws: NDArray[np.float64], points: int | None) -> NDArray[np.int64]:
+    """Where to take gradients, as positions among all draws, chain after chain."""
+    chains, length, d = draws.shape
+    fewest = POINTS_A_PARAMETER * d
+    if points is not None and (isinstance(points, bool) or not isinstance(points, int) or points < max(fewest, 20)):
+        raise InputError(
+            f"points={points!r} will not do. Pass a whole number of at least {max(fewest, 20)}, or leave it out."
+        )
+    count = max(POINTS, fewest) if points is None else points
+    return np.linspace(0, chains * length - 1, min(count, chains * length)).round().astype(np.int64)
+
+
+def spread(model: Model, draws: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean of all draws and a factor F of their covariance F Fᵀ; refuses draws that do not vary in some direction."""
+    flat = draws.reshape(-1, draws.shape[-1])
+    mean, sd = flat.mean(0), flat.std(0)
+    still = [
+        name for name, moved in zip(model.scalar_names, sd > 1e-12 * (1e-300 + np.abs(mean)), strict=True) if not moved
+    ]
+    if still:
+        raise InputError(f"All draws of {', '.join(still)} are the same. Pass draws of every parameter that vary.")
+    correlation = np.corrcoef(flat, rowvar=False).reshape(len(mean), len(mean))
+    bend, axes = np.linalg.eigh(correlation)
+    if bend[0] < 1e-10:
+        names = [name for name, used in zip(model.scalar_names, np.abs(axes[:, 0]), strict=True) if used > 0.1]
+        raise InputError(
+            f"The draws of {', '.join(names)} lie on a plane: each is a function of the others. Pass draws of all "
+            "parameters that vary freely."
+        )
+    return mean, sd[:, None] * np.linalg.cholesky(correlation)

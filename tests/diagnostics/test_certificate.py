@@ -1,0 +1,511 @@
+"""The certificate condemns wrong draws, says by how much, passes exact ones, and refuses what it cannot judge."""
+
+import json
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lwa
+from lwa.diagnostics.draws import spread_evenly
+from lwa.diagnostics.gradients import add_block, choose_precision, score
+from lwa.diagnostics.monte_carlo_error import SCARCE, effective_draws, standard_error_of_mean
+from lwa.diagnostics.stein import Evidence, effects, effects_in_worst_directions
+from lwa.progress import Display
+from lwa.rows import as_rows
+from tests.support import MODEL, SEVERAL, Y
+
+N, D, CHAINS, DRAWS, SEEDS = 20_000, 5, 4, 1000, 100
+TRUTH = np.array([-0.5, 0.8, -0.3, 0.4, 0.1])
+QUIET = {"progress": False}
+
+
+# Two regressions whose posterior is known, with correlation -0.8 between the second and third coefficient
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, its data, and its exact posterior as a Gaussian times exp(third and fourth order)."""
+
+    model: lwa.Model
+    data: dict
+    mode: np.ndarray
+    factor: np.ndarray  # F Fᵀ is the covariance of the Gaussian
+    third: np.ndarray | None = None  # derivatives of the log posterior at the mode, along the columns of F
+    fourth: np.ndarray | None = None
+
+    def standard(self, rng, count):
+        """z of exact draws mode + F z, by rejection from a Gaussian 5 % wider."""
+        if self.third is None:
+            return rng.normal(size=(count, D))
+        z = 1.05 * rng.normal(size=(3 * count, D))
+        pairs = (z[:, :, None] * z[:, None]).reshape(-1, D * D)
+        beyond = ((pairs @ self.third.reshape(D * D, D)) * z).sum(1) / 6
+        beyond += ((pairs @ self.fourth.reshape(D * D, D * D)) * pairs).sum(1) / 24
+        log_weight = beyond - 0.5 * (1 - 1 / 1.05**2) * (z**2).sum(1)
+        return z[np.log(rng.random(len(z))) < log_weight - log_weight.max()][:count]
+
+    def exact(self, seed):
+        z = self.standard(np.random.default_rng([seed, 1]), CHAINS * DRAWS)
+        return (self.mode + z @ self.factor.T).reshape(CHAINS, DRAWS, D)
+
+    @cached_property
+    def moments(self):
+        """Mean and covariance of the posterior."""
+        z = np.concatenate([self.standard(np.random.default_rng(10**6 + i), 40_000) for i in range(10)])
+        return self.mode + self.factor @ z.mean(0), self.factor @ np.cov(z, rowvar=False) @ self.factor.T
+
+    @property
+    def sd(self):
+        return np.sqrt(np.diag(self.moments[1]))
+
+
+def covariates(seed):
+    x = np.random.default_rng(seed).normal(size=(N, D))
+    x[:, 0] = 1.0
+    x[:, 2] = 0.8 * x[:, 1] + 0.6 * x[:, 2]
+    return x
+
+
+def log_prior(theta):
+    return -0.5 * jnp.sum((theta["beta"] / 5.0) ** 2)
+
+
+def linear_log_likelihood(theta, rows):
+    return -0.5 * (rows["y"] - rows["x"] @ theta["beta"]) ** 2
+
+
+def logistic_log_likelihood(theta, rows):
+    return -jax.nn.softplus((1 - 2 * rows["y"]) * (rows["x"] @ theta["beta"]))
+
+
+def gaussian(x, y, weight, mode):
+    """One Newton step: mode and a factor of the covariance."""
+    precision = (x * weight[:, None]).T @ x + np.eye(D) / 25
+    return mode + np.linalg.solve(precision, x.T @ y - mode / 25), np.linalg.inv(np.linalg.cholesky(precision)).T
+
+
+def linear_posterior(x, y):
+    return gaussian(x, y, np.ones(len(x)), np.zeros(D))
+
+
+def logistic_posterior(x, y):
+    mode = np.zeros(D)
+    for _ in range(10):
+        p = 1 / (1 + np.exp(-x @ mode))
+        mode, factor = gaussian(x, y - p, p * (1 - p), mode)
+    return mode, factor
+
+
+@cache
+def case(name):
+    x, rng = covariates(1), np.random.default_rng(2)
+    init = {"beta": jnp.zeros(D)}
+    if name == "linear":
+        y = x @ TRUTH + rng.normal(size=N)
+        return Case(lwa.Model(linear_log_likelihood, log_prior, init), {"x": x, "y": y}, *linear_posterior(x, y))
+    y = (rng.random(N) < 1 / (1 + np.exp(-x @ TRUTH))).astype(float)
+    mode, factor = logistic_posterior(x, y)
+    p, along = 1 / (1 + np.exp(-x @ mode)), x @ factor
+    v = p * (1 - p)
+    third = -np.einsum("n,ni,nj,nk->ijk", v * (1 - 2 * p), along, along, along, optimize=True)
+    fourth = -np.einsum("n,ni,nj,nk,nl->ijkl", v * (1 - 6 * v), along, along, along, along, optimize=True)
+    model = lwa.Model(logistic_log_likelihood, log_prior, init)
+    return Case(model, {"x": x, "y": y}, mode, factor, third, fourth)
+
+
+# What is planted: draws, and the shift, the sd ratio and the eigenvalues that should be read
+
+
+def planted(name, what, seed):
+    known = case(name)
+    draws, sd, ones = known.exact(seed), known.sd, np.ones(D)
+    if what == "exact":
+        return draws, 0 * ones, ones, ones
+    kind, _, size = what.partition(" ")
+    if kind == "shifted":
+        return draws + float(size) * sd, float(size) * ones, ones, ones
+    mean, covariance = known.moments
+    if kind == "wide":
+        return mean + float(size) * (draws - mean), 0 * ones, float(size) * ones, float(size) ** 2 * ones
+    rng = np.random.default_rng([seed, 2])
+    if kind == "independent":  # each parameter's own draws, in an order of their own
+        flat = rng.permuted(draws.reshape(-1, D), axis=0)
+        values = np.linalg.eigvals(np.linalg.solve(covariance, np.diag(np.diag(covariance)))).real
+        return flat.reshape(draws.shape), 0 * ones, ones, np.sort(values)
+    few = rng.choice(N, 1000, replace=False)
+    posterior = linear_posterior if name == "linear" else logistic_posterior
+    centre, factor = posterior(known.data["x"][few], known.data["y"][few])
+    between = np.sort(np.linalg.eigvals(np.linalg.solve(covariance, factor @ factor.T)).real)
+    draws = centre + rng.normal(size=draws.shape) @ factor.T
+    return draws, (centre - mean) / sd, np.sqrt(np.diag(factor @ factor.T)) / sd, between
+
+
+WRONG = ["shifted 0.2", "shifted 1", "wide 1.2", "wide 2", "independent", "subposterior"]
+
+
+def judged(name, what, seed):
+    """The certificate, and whether all that was planted lies in its error bars."""
+    known = case(name)
+    draws, shift, ratio, eigenvalues = planted(name, what, seed)
+    found = lwa.certify(known.model, known.data, {"beta": draws}, **QUIET)
+    inside = np.all(np.abs(found.shift - shift) <= found.shift_error)
+    inside &= np.all(np.abs(found.sd_ratio - ratio) <= found.sd_ratio_error)
+    if what == "independent":
+        inside &= np.all(np.abs(found.eigenvalues - eigenvalues)[[0, -1]] <= found.eigenvalues_error[[0, -1]])
+    return found, bool(inside)
+
+
+@pytest.mark.parametrize("what", WRONG)
+@pytest.mark.parametrize("name", ["linear", "logistic"])
+def test_wrong_draws_are_condemned_with_the_size_of_their_error(name, what):
+    found, inside = judged(name, what, seed=1)
+    assert found.outcome == "fail"
+    assert not found.passed
+    assert inside
+    assert found.verdict.startswith("fail: in the region these draws visit")
+
+
+@pytest.mark.parametrize("name", ["linear", "logistic"])
+def test_exact_draws_pass(name):
+    found, inside = judged(name, "exact", seed=1)
+    assert found.passed
+    assert inside
+    assert found.verdict.startswith("pass: in the region these draws visit")
+    assert found.r_squared > 0.99
+    np.testing.assert_allclose(found.sd, case(name).sd, rtol=0.01)
+    assert np.all(np.abs(found.mean - case(name).moments[0]) < 0.02 * found.sd)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["exact", *WRONG])
+@pytest.mark.parametrize("name", ["linear", "logistic"])
+def test_rates(name, what):
+    """Over a hundred seeds: exact draws pass, wrong ones are condemned, and what was planted is what is read."""
+    expected = "pass" if what == "exact" else "fail"
+    right, inside = np.mean([(found.outcome == expected, ok) for found, ok in
+                             (judged(name, what, seed) for seed in range(SEEDS))], axis=0)  # fmt: skip
+    print(f"{name}, {what}: {right:.0%} {expected}, {inside:.0%} inside the bars")
+    assert right >= 0.95
+    assert inside >= 0.95
+
+
+# Draws that are exact but not independent, posteriors that are not Gaussian
+
+
+def autoregressive(rng, chains, length, d, rho):
+    """Standard normal draws with correlation ρ between neighbours."""
+    z = rng.normal(size=(chains, length, d))
+    for t in range(1, length):
+        z[:, t] = rho * z[:, t - 1] + np.sqrt(1 - rho**2) * z[:, t]
+    return z
+
+
+def sticky(seed):
+    known = case("linear")
+    z = autoregressive(np.random.default_rng(seed), CHAINS, 2 * DRAWS, D, rho=0.8)
+    return lwa.certify(known.model, known.data, {"beta": known.mode + z @ known.factor.T}, **QUIET)
+
+
+COUNTS = np.repeat([0.0, 1.0, 2.0, 4.0], 2)
+SKEWED = lwa.Model(lambda rate, y: y * rate - jnp.exp(rate), lambda rate: 0.0 * rate, init=0.0)
+"""Log rate of 8 Poisson counts with sum 14: log of a Gamma(14, 8) variable."""
+
+
+def skewed(seed, scale=1.0):
+    draws = np.log(np.random.default_rng(seed).gamma(14.0, 1 / 8, size=(CHAINS, DRAWS)))
+    return lwa.certify(SKEWED, COUNTS, {"theta": draws.mean() + scale * (draws - draws.mean())}, **QUIET)
+
+
+def test_autocorrelated_draws_have_wider_bars():
+    found = sticky(3)
+    assert found.passed
+    assert found.effective_draws == pytest.approx(2 * CHAINS * DRAWS / 9, rel=0.3)  # (1 + ρ) / (1 - ρ) = 9
+
+
+def test_a_skewed_posterior_passes_exact_draws_but_not_its_laplace_approximation():
+    """Sum 14: mode log(14/8), mean digamma(14) - log 8, sd √trigamma(14); the Laplace sd is 1/√14."""
+    found = skewed(1)
+    assert found.passed
+    assert 0.9 < found.r_squared < 0.99
+    z = np.random.default_rng(2).normal(size=(CHAINS, DRAWS)) / np.sqrt(14)
+    laplace = lwa.certify(SKEWED, COUNTS, {"theta": np.log(14 / 8) + z}, **QUIET)
+    mean, sd = 2.602918 - np.log(8), np.sqrt(0.0740406)
+    assert laplace.outcome == "warn"  # 0.13 ± 0.06 sd, and 0.1 is tolerated
+    assert abs(laplace.shift[0] - (np.log(14 / 8) - mean) / sd) < laplace.shift_error[0]
+    assert abs(laplace.mean[0] - mean) < 0.05 * sd
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [sticky, skewed])
+def test_rates_of_exact_draws(make):
+    passes = [make(seed).passed for seed in range(SEEDS)]
+    print(f"{make.__name__}: {np.mean(passes):.0%} pass")
+    assert np.mean(passes) >= 0.95
+
+
+def test_few_draws_of_high_autocorrelation_are_not_judged():
+    known = case("linear")
+    z = autoregressive(np.random.default_rng(1), 2, 200, D, rho=0.98)
+    found = lwa.certify(known.model, known.data, {"beta": known.mode + z @ known.factor.T}, **QUIET)
+    assert found.outcome == "warn"
+    assert not found.passed
+    assert "cannot tell, in the region these draws visit" in found.verdict
+    assert "Draw more" in found.verdict
+
+
+# The parts
+
+
+def test_the_standard_error_is_that_of_an_autoregression():
+    rho, runs = 0.7, 200
+    z = autoregressive(np.random.default_rng(1), runs * 4, 500, 1, rho).reshape(runs, 4, 500, 1)
+    worth = np.mean([effective_draws(run) for run in z])
+    assert worth == pytest.approx(2000 * (1 - rho) / (1 + rho), rel=0.1)
+    told = np.mean([standard_error_of_mean(run) for run in z])
+    assert told == pytest.approx(z.mean((1, 2)).std() * (1 + SCARCE / worth), rel=0.12)
+    assert standard_error_of_mean(np.ones((2, 10, 1))).tolist() == [0.0]
+
+
+def test_chains_that_disagree_have_a_large_error():
+    rng = np.random.default_rng(1)
+    z = rng.normal(size=(4, 500, 1)) + np.array([0.0, 0.0, 3.0, 3.0])[:, None, None]
+    assert standard_error_of_mean(z)[0] > 0.5
+
+
+def test_worst_directions_are_not_chosen_for_their_noise():
+    """d = 40 and 400 draws a half: the largest plain eigenvalue is 1.7 under the null, the cross-measured one is 1."""
+    rng, d = np.random.default_rng(1), 40
+    draws = rng.normal(size=(2, 400, d))
+    halves = [Evidence(z[None], z[::2], -z[::2]) for z in draws]
+    assert np.linalg.eigvalsh(np.cov(draws[0], rowvar=False))[-1] > 1.6
+    found = effects_in_worst_directions(*halves)
+    assert np.all(np.abs(found.log_ratio) < 3.5 * found.log_ratio_error)
+    assert abs(found.shift[0]) < 3.5 * found.shift_error[0]
+
+
+def test_a_gaussian_posterior_is_found_whatever_the_draws():
+    """μ and H of a Gaussian to rounding, from draws of another law, so that effects are those of the draws' moments."""
+    rng = np.random.default_rng(1)
+    mu, root = rng.normal(size=3), rng.normal(size=(3, 3))
+    precision = root @ root.T + np.eye(3)
+    draws = rng.standard_exponential((2, 500, 3)) - 1.0
+    points = draws.reshape(-1, 3)[::3]
+    found = effects(Evidence(draws, points, -(points - mu) @ precision), np.eye(3))
+    sd = np.sqrt(np.diag(np.linalg.inv(precision)))
+    np.testing.assert_allclose(found.shift, (draws.mean((0, 1)) - mu) / sd, rtol=1e-8)
+    np.testing.assert_allclose(np.exp(found.log_ratio), draws.std((0, 1)) / sd, rtol=1e-8)
+    np.testing.assert_allclose([found.shift_doubt, found.log_ratio_doubt], 0.0, atol=1e-8)
+
+
+def test_points_are_spread_over_chains_and_draws():
+    where = spread_evenly(np.zeros((4, 1000, 2)), None)
+    assert len(np.unique(where)) == 300
+    np.testing.assert_allclose(np.bincount(where // 1000), 75, atol=1)
+    assert spread_evenly(np.zeros((2, 60, 2)), None).tolist() == list(range(120))
+
+
+def test_scores_are_those_of_all_rows():
+    """In blocks that do not divide N, beside the whole sum at once."""
+    model, data = case("logistic").model, {name: column[:4999] for name, column in case("logistic").data.items()}
+    points = TRUTH + np.random.default_rng(1).normal(scale=0.1, size=(300, D))
+    with jax.enable_x64(True), Display(False) as display:
+        found = score(model, as_rows(data), points, np.eye(D), display)
+
+        def whole(beta):
+            theta = {"beta": beta}
+            return model.log_prior(theta) + model.log_likelihood(theta, data).sum()
+
+        value, gradient = jax.vmap(jax.value_and_grad(whole))(points)
+    np.testing.assert_allclose(found.log_density, value, rtol=1e-12)
+    np.testing.assert_allclose(found.gradient, gradient, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("offset", "expected"), [(0.0, np.float32), (1e4, np.float64)])
+def test_float32_where_its_rounding_is_not_felt(offset, expected):
+    """A mean of 70,000 normal rows: near 0 single precision serves, near 10⁴ its rounding is a fifth of an sd."""
+    y = offset + np.random.default_rng(1).normal(size=70_000)
+    sd = 1 / np.sqrt(70_000)
+    points = y.mean() + sd * np.random.default_rng(2).normal(size=(30, 1))
+    with jax.enable_x64(True):
+        assert choose_precision(MODEL, as_rows(y), points, np.array([[sd]])) is expected
+    draws = y.mean() + sd * np.random.default_rng(3).normal(size=(4, 1000))
+    model = lwa.Model(MODEL.log_likelihood, lambda mu: 0.0 * mu, init=0.0)
+    found = lwa.certify(model, y, {"theta": draws}, **QUIET)
+    assert found.passed
+    assert abs(found.mean[0] - y.mean()) < 0.005 * sd
+
+
+def test_one_program_serves_all_blocks():
+    model = lwa.Model(lambda mu, y: -0.5 * (y - mu) ** 2, lambda mu: -0.5 * mu**2, init=0.0)
+    before = add_block._cache_size()
+    lwa.certify(model, np.repeat(Y, 60), {"theta": 3 + 0.01 * np.random.default_rng(1).normal(size=(2, 200))}, **QUIET)
+    assert add_block._cache_size() == before + 1
+
+
+# What goes in and what comes out
+
+
+def tiny_draws(seed=1, chains=2, length=500):
+    return Y.mean() + np.random.default_rng(seed).normal(size=(chains, length)) / np.sqrt(len(Y))
+
+
+def test_any_form_of_draws():
+    fit = lwa.sample(MODEL, Y, subset_size=200, target="powered", draws=200, tune=64, chains=2, seed=1, **QUIET)
+    forms = [fit, fit.idata, fit.posterior, dict(fit.posterior), fit.idata.posterior.to_dataset()]
+    first, *others = [lwa.certify(MODEL, Y, form, **QUIET).as_dict() for form in forms]
+    assert all(other == first for other in others)
+
+
+def test_a_single_chain_is_judged_by_its_halves():
+    found = lwa.certify(MODEL, Y, {"theta": tiny_draws(chains=1, length=2001)}, **QUIET)
+    assert found.passed
+    assert (found.chains, found.draws) == (2, 1000)
+
+
+def test_several_parameters_keep_their_names():
+    rng = np.random.default_rng(1)
+    draws = {"mu": rng.normal(size=(2, 400)), "beta": rng.normal(size=(2, 400, 3))}
+    draws |= {"deep.loading": rng.normal(size=(2, 400, 2, 2)), "unused": np.zeros(3)}
+    found = lwa.certify(SEVERAL, Y, draws, **QUIET)
+    assert found.names == SEVERAL.scalar_names
+    assert found.outcome == "fail"
+
+
+def test_the_certificate_can_be_read_and_kept():
+    found = lwa.certify(MODEL, Y, {"theta": tiny_draws()}, **QUIET)
+    assert isinstance(found, lwa.Certificate)
+    kept = json.loads(json.dumps(found.as_dict()))
+    assert kept["verdict"] == found.verdict
+    assert kept["shift"] == found.shift.tolist()
+    assert found.table() in repr(found)
+    assert found.verdict in repr(found)
+    assert max(map(len, found.table().splitlines())) <= 88
+
+
+def test_progress_goes_to_standard_error(capsys):
+    lwa.certify(MODEL, Y, {"theta": tiny_draws()}, progress=True)
+    shown = capsys.readouterr()
+    assert "gradients" in shown.err
+    assert shown.out == ""
+    lwa.certify(MODEL, Y, {"theta": tiny_draws()}, progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def with_a_value(value):
+    draws = tiny_draws()
+    draws[0, 3] = value
+    return draws
+
+
+@pytest.mark.parametrize(
+    ("idata", "message"),
+    [
+        (None, "NoneType and holds no draws"),
+        (np.zeros((2, 500)), "ndarray and holds no draws"),
+        ({}, "holds no draws"),
+        ({"mu": tiny_draws()}, r"no draws of 'theta'; it has 'mu'"),
+        ({"theta": tiny_draws()[0]}, r"shape \(500,\); \(chains, draws\) is expected.*values\[None\]"),
+        ({"theta": tiny_draws()[..., None]}, r"shape \(2, 500, 1\)"),
+        ({"theta": tiny_draws()[:, :20]}, "2 x 20 draws, too few.*at least 100"),
+        ({"theta": tiny_draws(chains=100, length=5)}, "100 x 5 draws, too few.*one chain"),
+        ({"theta": with_a_value(np.nan)}, "1 values that are NaN or infinite"),
+        ({"theta": with_a_value(np.inf)}, "NaN or infinite"),
+        ({"theta": tiny_draws() + 0j}, "complex128"),
+        ({"theta": np.full((2, 500), 3.0)}, "All draws of theta are the same"),
+    ],
+)
+def test_draws_that_cannot_be_judged(idata, message):
+    with pytest.raises(lwa.InputError, match=message):
+        lwa.certify(MODEL, Y, idata, **QUIET)
+
+
+def test_draws_on_a_plane_or_of_different_lengths():
+    rng = np.random.default_rng(1)
+    draws = {"mu": rng.normal(size=(2, 400)), "beta": rng.normal(size=(2, 400, 3))}
+    draws["deep.loading"] = rng.normal(size=(2, 400, 2, 2))
+    flat = draws | {"mu": draws["beta"].sum(-1)}
+    with pytest.raises(lwa.InputError, match=r"mu.*lie on a plane"):
+        lwa.certify(SEVERAL, Y, flat, **QUIET)
+    with pytest.raises(lwa.InputError, match="different numbers of chains and draws"):
+        lwa.certify(SEVERAL, Y, draws | {"mu": draws["mu"][:1]}, **QUIET)
+
+
+@pytest.mark.parametrize("points", [0, -1, 3, 2.5, True, "many"])
+def test_points_that_will_not_do(points):
+    with pytest.raises(lwa.InputError, match="points="):
+        lwa.certify(MODEL, Y, {"theta": tiny_draws()}, points=points, **QUIET)
+
+
+def hidden_root(mu, y):
+    """Finite everywhere, but the gradient of the branch not taken is NaN."""
+    return -0.5 * (y - mu) ** 2 + jnp.where(mu > 0, 0.0, jnp.sqrt(-jnp.maximum(mu, 0.0)))
+
+
+def test_gradients_that_jax_cannot_take():
+    model = lwa.Model(hidden_root, MODEL.log_prior, init=0.0)
+    with pytest.raises(lwa.ModelError, match=r"gradient of log_likelihood is not finite at 300 of 300.*jnp\.where"):
+        lwa.certify(model, Y, {"theta": tiny_draws()}, **QUIET)
+    prior = lwa.Model(MODEL.log_likelihood, lambda mu: hidden_root(mu, 0.0), init=0.0)
+    with pytest.raises(lwa.ModelError, match="gradient of log_prior is not finite"):
+        lwa.certify(prior, Y, {"theta": tiny_draws()}, **QUIET)
+
+
+def test_draws_outside_the_support():
+    model = lwa.Model(MODEL.log_likelihood, lambda mu: jnp.where(mu < 3.0, 0.0, -jnp.inf), init=0.0)
+    with pytest.raises(lwa.InputError, match=r"log_prior is not finite at \d+ of 300 draws.*positive density"):
+        lwa.certify(model, Y, {"theta": tiny_draws()}, **QUIET)
+
+
+def test_data_and_models_are_checked():
+    with pytest.raises(lwa.DataError, match="NaN or infinite"):
+        lwa.certify(MODEL, np.append(Y, np.nan), {"theta": tiny_draws()}, **QUIET)
+    with pytest.raises(lwa.InputError, match="model is of type"):
+        lwa.certify(None, Y, {"theta": tiny_draws()}, **QUIET)
+    summed = lwa.Model(lambda mu, y: -0.5 * jnp.sum((y - mu) ** 2), MODEL.log_prior, init=0.0)
+    with pytest.raises(lwa.ModelError, match="single number for 5 rows"):
+        lwa.certify(summed, Y, {"theta": tiny_draws()}, **QUIET)
+
+
+def between_modes(mu):
+    """Half N(-3, 1), half N(3, 1)."""
+    return jnp.logaddexp(-0.5 * (mu - 3) ** 2, -0.5 * (mu + 3) ** 2)
+
+
+def test_draws_where_the_density_bends_upward_are_condemned():
+    """Around the saddle between two modes the slope of the gradient is positive: no Gaussian has that."""
+    model = lwa.Model(lambda mu, y: 0.0 * y * mu, between_modes, init=0.0)
+    draws = 0.3 * np.random.default_rng(1).normal(size=(4, 500))
+    found = lwa.certify(model, Y, {"theta": draws}, **QUIET)
+    assert found.outcome == "fail"
+    assert np.all(np.isfinite([found.shift, found.shift_error, found.sd_ratio, found.sd_ratio_error]))
+
+
+def test_exact_draws_of_two_modes_pass_and_are_called_not_gaussian():
+    rng = np.random.default_rng(1)
+    draws = rng.choice([-3.0, 3.0], (4, 2000)) + rng.normal(size=(4, 2000))
+    found = lwa.certify(lwa.Model(lambda mu, y: 0.0 * y * mu, between_modes, init=0.0), Y, {"theta": draws}, **QUIET)
+    assert found.outcome != "fail"
+    assert "not close to Gaussian" in found.verdict
+
+
+def test_a_fit_certifies_itself():
+    """`fit.certify()` is `lwa.certify` with the fit's own model and rows; a loaded run asks for them."""
+    from lwa.demo import logistic
+
+    model, data, _ = logistic(20_000, 3, seed=1)
+    options = dict(subset_size=500, draws=500, tune=200, seed=1, progress=False)
+    good = lwa.sample(model, data, target="calibrated", **options)
+    assert good.certify(progress=False).passed
+    wide = lwa.sample(model, data, target="subposterior", **options)
+    assert not wide.certify(progress=False).passed
+
+
+def test_a_loaded_run_asks_for_model_and_data(tmp_path):
+    fit = lwa.Result({"theta": np.zeros((2, 4))}, {"lp": np.zeros((2, 4))}, {}, {}, {})
+    fit.save(tmp_path / "run")
+    with pytest.raises(lwa.InputError, match=r"lwa.certify\(model, data, fit\)"):
+        lwa.load(tmp_path / "run").certify()
