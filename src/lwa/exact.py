@@ -26,7 +26,7 @@ from lwa.pipeline import Cohort, Problem, blank_page, first_state, page_noise
 from lwa.randomness import Purpose, generator, keys
 from lwa.reference import BLOCK
 from lwa.rows import Rows
-from lwa.rows.slots import to_columns
+from lwa.rows.slots import fill_up, to_columns
 
 
 class Corrected(NamedTuple):
@@ -126,11 +126,7 @@ def log_posterior(model: Model, rows: Rows, thetas: NDArray[Any]) -> NDArray[np.
     thetas = thetas.astype(np.float64)
     total = np.asarray(prior_values(model, thetas), np.float64)
     for batch in rows.blocks(BLOCK):
-        count = len(jax.tree.leaves(batch)[0])
-        filled = jax.tree.map(lambda leaf: np.resize(leaf, (BLOCK, *leaf.shape[1:])), batch)
-        total = total + np.asarray(
-            block_values(model, thetas, to_columns(filled, np.float64), np.arange(BLOCK) < count)
-        )
+        total = total + np.asarray(block_values(model, thetas, *fill_up(batch, BLOCK, np.float64)))
     return np.where(total < np.inf, total, -np.inf)
 
 

@@ -20,7 +20,7 @@ from lwa.models.check import named
 from lwa.models.model import Model
 from lwa.randomness import Purpose, generator
 from lwa.rows import Rows
-from lwa.rows.slots import to_columns
+from lwa.rows.slots import fill_up
 
 BLOCK = 16_384
 """Rows in one compiled evaluation; a last block that is shorter is filled up and masked."""
@@ -90,10 +90,7 @@ def sums_over(model: Model, batches: Any, theta: NDArray[np.float64]) -> Sums:
     """Sums over all batches, each cut or filled up to `BLOCK` rows, added in order in float64."""
     total = Sums(0.0, np.zeros(len(theta)), np.zeros((len(theta), len(theta))))
     for batch in batches:
-        rows = len(jax.tree.leaves(batch)[0])
-        filled = jax.tree.map(lambda leaf, rows=rows: np.resize(leaf, (BLOCK, *leaf.shape[1:])), batch)
-        columns, mask = to_columns(filled, np.float64), np.arange(BLOCK) < rows
-        done = jax.tree.map(np.asarray, block_sums(model, theta, columns, mask))
+        done = jax.tree.map(np.asarray, block_sums(model, theta, *fill_up(batch, BLOCK, np.float64)))
         total = Sums(*(a + b for a, b in zip(total, done, strict=True)))
     return total
 

@@ -25,6 +25,12 @@ def to_columns(batch: Any, dtype: Any, axis: int = 0) -> Columns:
     return jax.tree.map(turn, batch)
 
 
+def fill_up(batch: Any, size: int, dtype: Any) -> tuple[Columns, np.ndarray]:
+    """A batch repeated up to `size` rows, so that one program serves every block, and which of them are its own."""
+    own = np.arange(size) < len(jax.tree.leaves(batch)[0])
+    return to_columns(jax.tree.map(lambda leaf: np.resize(leaf, (size, *leaf.shape[1:])), batch), dtype), own
+
+
 def to_rows(columns: Columns) -> Any:
     """The batch `(n, *shape)` that a log-likelihood expects."""
     return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), columns)
