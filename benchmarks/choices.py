@@ -1,0 +1,150 @@
+"""The measurements behind three choices in ARCHITECTURE.md; about a minute on two cores.
+
+    python benchmarks/choices.py
+
+1. How rows lie on the device: a θ move with one refresh, logistic, d = 10, 8 chains, n = 1000, with slots last, rows
+   first, or all columns in one matrix.
+2. What a transition of the U chain costs by itself.
+3. What float64 costs at n = 100, and which precision "auto" takes there for the powered target.
+"""
+
+import json
+import statistics
+import time
+from datetime import date
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import lwa
+from lwa.algorithm import write
+from lwa.demo import logistic
+from lwa.randomness import Purpose
+from lwa.rows import as_rows, survey
+from lwa.sampling import choose_precision
+from lwa.subsets import Gaussian, Swap
+from lwa.subsets.chain import SubsetChain
+from lwa.summaries import as_summary
+from lwa.target import Target
+
+C, D, MOVES = 8, 10, 1000
+
+
+def median_us(run, per, repeats=7):
+    """Median microseconds of `run()`, divided by `per`."""
+    jax.block_until_ready(run())
+    took = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(run())
+        took.append(time.perf_counter() - start)
+    return round(statistics.median(took) / per * 1e6, 2)
+
+
+def log_likelihood(theta, x, sign):
+    return -jax.nn.softplus(-sign * (x @ theta))
+
+
+LAYOUTS = {
+    "slots last": (
+        lambda x, s: (x.swapaxes(1, 2), s),
+        lambda b: (b[0].swapaxes(1, 2), b[1]),
+        lambda b, c, i, r: (b[0].at[c, :, i].set(r[:, :-1]), b[1].at[c, i].set(r[:, -1])),
+    ),
+    "rows first": (
+        lambda x, s: (x, s),
+        lambda b: b,
+        lambda b, c, i, r: (b[0].at[c, i].set(r[:, :-1]), b[1].at[c, i].set(r[:, -1])),
+    ),
+    "one matrix": (
+        lambda x, s: jnp.concatenate([x, s[..., None]], -1),
+        lambda b: (b[..., :-1], b[..., -1]),
+        lambda b, c, i, r: b.at[c, i].set(r),
+    ),
+}
+
+
+def layout_us(name, n):
+    """A move: one row of each chain replaced, its term evaluated, n terms at the proposal, accept or leave."""
+    pack, unpack, put = LAYOUTS[name]
+    rng, chains = np.random.default_rng(0), jnp.arange(C)
+    each = jax.vmap(log_likelihood)
+    x = jnp.asarray(rng.normal(size=(C, n, D)), jnp.float32)
+    rows = pack(x, jnp.sign(x[..., 0]))
+    tape = (
+        jnp.asarray(rng.integers(0, n, (MOVES, C))),
+        jnp.asarray(rng.normal(size=(MOVES, C, D + 1)), jnp.float32),
+        jnp.asarray(0.05 * rng.normal(size=(MOVES, C, D)), jnp.float32),
+        jnp.asarray(np.log(rng.random((MOVES, C)))),
+    )
+
+    def move(carry, entry):
+        (rows, terms, theta), (slot, row, push, log_u) = carry, entry
+        rows = put(rows, chains, slot, row)
+        terms = terms.at[chains, slot].set(each(theta, row[:, None, :-1], row[:, None, -1])[:, 0])
+        new = each(theta + push, *unpack(rows))
+        accept = log_u < 10.0 * (new - terms).astype(jnp.float64).sum(-1)
+        theta = jnp.where(accept[:, None], theta + push, theta)
+        return (rows, jnp.where(accept[:, None], new, terms), theta), theta
+
+    theta = jnp.zeros((C, D), jnp.float32)
+    block = jax.jit(lambda state: jax.lax.scan(move, state, tape))
+    return median_us(lambda: block((rows, each(theta, *unpack(rows)), theta)), MOVES * C)
+
+
+def subset_us(data, n):
+    """A transition of U, candidates given."""
+    rows, gathering = as_rows(data), as_summary("auto", weighted=True).gather()
+    survey(rows, [gathering.visit])
+    chain = SubsetChain(rows, gathering.finish(), Swap(1), Gaussian(), 0.3 / n**0.5, n, 1, MOVES)
+    candidates, _ = chain.candidates(range(C), 0, Purpose.SUBSET)
+    state = [chain.start(range(C))]
+
+    def run():
+        state[0], *_ = write(state[0], candidates, chain.weight, jnp.asarray(chain.epsilon), exchange=True)
+        return state[0]
+
+    return median_us(run, MOVES * C)
+
+
+def precision_us(model, data, precision):
+    """A step of `lwa.sample` at n = 100, long run minus short run."""
+
+    def seconds(draws):
+        fit = lwa.sample(
+            model, data, subset_size=100, target="subposterior", epsilon=0.05, draws=draws, thinning=100, tune=1024,
+            chains=C, seed=1, precision=precision, progress=False,
+        )  # fmt: skip
+        return fit.attributes["sampling_seconds"]
+
+    seconds(20)
+    found = [(seconds(500) - seconds(100)) / 40_000 / C * 1e6 for _ in range(3)]
+    return round(statistics.median(found), 2)
+
+
+def main():
+    model, data, truth = logistic(1_000_000, D, seed=1)
+    with jax.enable_x64(True):
+        layouts = {name: layout_us(name, 1000) for name in LAYOUTS}
+        subsets = {n: subset_us(data, n) for n in (100, 1000)}
+        batch = jax.tree.map(lambda leaf: leaf[:400].reshape(4, 100, *leaf.shape[1:]), data)
+        chosen = {
+            f"{N:.0e}": choose_precision("auto", Target(model, N / 100), batch, 1, [truth]).__name__
+            for N in (1e5, 1e6, 1e7, 1e8)
+        }
+    found = {
+        "date": date.today().isoformat(),
+        "layouts_us_n1000": layouts,
+        "subset_transition_us": subsets,
+        "step_us_n100": {name: precision_us(model, data, name) for name in ("float32", "float64")},
+        "powered_precision_n100": chosen,
+    }
+    print(json.dumps(found, indent=1))
+    out = Path(__file__).parent / "results" / "choices.json"
+    out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
