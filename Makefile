@@ -18,7 +18,7 @@ help: ## list these commands
 install: .venv/.installed ## build .venv and install lwa with its development tools (PYTHON=... picks the interpreter)
 	@:
 
-demo: install ## watch the sampler at work on a small example
+demo: install ## fit a million simulated rows and show what came of it
 	@$(BIN)/lwa demo
 
 test: lint ## lint, type-check and run the tests and the docstring examples

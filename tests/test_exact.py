@@ -73,3 +73,30 @@ def test_same_seed_same_exact_draws():
 def test_exact_must_be_yes_or_no():
     with pytest.raises(lwa.InputError, match="exact='yes' must be True or False"):
         lwa.sample(MODEL, Y, subset_size=n, exact="yes", progress=False)
+
+
+def test_draws_made_before_the_data_failed_are_kept():
+    """Rows that fail on the twentieth pass: the draws before it are those of the whole run."""
+
+    class Failing:
+        def __init__(self):
+            self.rows, self.passes = as_rows(Y), 0
+
+        def __len__(self):
+            return N
+
+        def take(self, indices):
+            return self.rows.take(indices)
+
+        def blocks(self, size):
+            self.passes += 1
+            if self.passes == 20:
+                raise lwa.DataError("the disk is gone")
+            return self.rows.blocks(size)
+
+    options = dict(subset_size=n, exact=True, summary=MEAN, draws=30, tune=0, thinning=2, seed=3, progress=False)
+    whole = lwa.sample(MODEL, Y, **options).posterior["theta"]
+    with pytest.warns(lwa.LwaWarning, match="DataError after .* the disk is gone"):
+        part = lwa.sample(MODEL, Failing(), **options).posterior["theta"]
+    assert 0 < part.shape[1] < 30
+    assert np.array_equal(part, whole[:, : part.shape[1]])

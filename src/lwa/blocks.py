@@ -169,7 +169,13 @@ def keep_exact(player: Player, run: Run, thinning: int, display: Display) -> tup
         if player.interruption.asked or player.meter.share() >= 1 or player.meter.rows_left() < reads:
             reason = "interrupted" if player.interruption.asked else "the budget was spent"
             return joined(made, run, thinning), f"{reason} after {len(made)} of {settings.draws} draws"
-        done, values = correct(surrogates, run.problem, values)
+        try:
+            done, values = correct(surrogates, run.problem, values)
+        except Exception as error:
+            if not made:
+                raise
+            what = f"{type(error).__name__} after {len(made)} of {settings.draws} draws: {error}"
+            return joined(made, run, thinning), what
         made.append(jax.tree.map(lambda *leaves: np.concatenate(leaves)[: settings.chains], *done))
         player.position += thinning
         player.meter.rows += reads

@@ -160,7 +160,8 @@ def prepare(
     one = rows.take(np.zeros(1, np.int64))
     check_model(model, one, np.float32)
     summary = settings.summary
-    gathering = None if isinstance(summary, Curvature) else summary.gather()
+    informed = settings.target == "calibrated" and isinstance(summary, Curvature)  # the reference's passes gather it
+    gathering = None if informed else summary.gather()
     visitors = [] if gathering is None else [gathering.visit]
     surveyed = survey(rows, visitors, progress=lambda done: display.show("all rows", done, N))
     expanded = expand(model, rows, settings, given, display) if settings.target == "calibrated" else None
@@ -171,7 +172,7 @@ def prepare(
     plans: list[tuple[list[int], Subset, Any]] = []
     for chains in cohorts_of(settings.chains):
         U = subsets.burn_in(subsets.start(chains), chains)
-        if isinstance(summary, Curvature):
+        if informed:
             require_definite(np.asarray(U.distance), n, N)
         plans.append((chains, U, subsets.take(U)))
     around = [expanded.theta] if expanded is not None else given
@@ -198,7 +199,9 @@ def expand(
     if settings.reference is not None:
         return reference_at(model, rows, flat(model, settings.reference, "reference"))
     start = given[0] if given else model.ravel(model.init)
-    found = find_reference(model, rows, start, settings.seed)
+    found = find_reference(
+        model, rows, start, settings.seed, lambda passes: display.show("mode", passes, passes, "passes over all rows")
+    )
     display.say(f"Reference point found in {found.passes} passes over all rows.")
     return found
 
@@ -215,8 +218,7 @@ def subset_chain(
     n, move = settings.subset_size, settings.subset_move
     carry = None if expanded is None else scores(model, expanded)
     if statistic is None:
-        if expanded is None:
-            raise InputError("summary=Curvature() needs a reference point. Pass target='calibrated' with it.")
+        assert expanded is not None
         statistic = Curvature().at(model, expanded, len(rows))
     page = page_length(entry_bytes(model, one, statistic, move.replaced(n)))
     epsilon = settings.epsilon or 1.0

@@ -52,6 +52,7 @@ def test_correlated_gaussian(kernel):
         assert stats.ttest_1samp((z**2).mean(1), 1.0).pvalue > 1e-4
     product = (draws[..., 0] * draws[..., 1]).mean(1)
     assert stats.ttest_1samp(product, COVARIANCE[0, 1]).pvalue > 1e-4
+    # The last gain of tune, 0.033, leaves log scale an sd of about 0.1, and acceptance 0.02 a chain: four of these.
     assert abs(acceptance.mean() - kernel.target_accept) < 0.08
 
 

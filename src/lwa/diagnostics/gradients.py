@@ -14,7 +14,7 @@ from lwa.models.check import named, users_function
 from lwa.models.model import Model
 from lwa.progress import Display
 from lwa.rows import Batch, Rows, survey
-from lwa.rows.slots import to_columns
+from lwa.rows.slots import fill_up
 
 EVALUATIONS = 2**20
 """Points × rows in one compiled call: 8 MiB a temporary array. At 300 points, blocks of 1024 to 4096 rows are equally
@@ -55,7 +55,7 @@ def score(
     def add(batch: Batch) -> None:
         nonlocal total
         with users_function("log_likelihood", "theta to be differentiated"):
-            total = add_block(model, total, points.astype(precision), *filled(batch, size, precision))
+            total = add_block(model, total, points.astype(precision), *fill_up(batch, size, precision))
 
     survey(rows, [add], size, lambda done: display.show("gradients", done, len(rows)))
     require_finite(model, points, total, "log_likelihood")
@@ -79,16 +79,6 @@ def prior_scores(model: Model, points: Array) -> tuple[Array, Array]:
     return jax.vmap(jax.value_and_grad(lambda theta: model.log_prior_at(theta).astype(jnp.float64)))(points)
 
 
-def filled(batch: Batch, size: int, precision: Any) -> tuple[Any, NDArray[np.bool_]]:
-    """A block of `size` rows as columns, the last ones repeating the first where there are fewer, and which are real.
-
-    All blocks are then of one shape and one compiled program serves them.
-    """
-    rows = len(jax.tree.leaves(batch)[0])
-    whole = batch if rows == size else jax.tree.map(lambda leaf: np.resize(leaf, (size, *leaf.shape[1:])), batch)
-    return to_columns(whole, precision), np.arange(size) < rows
-
-
 def choose_precision(model: Model, rows: Rows, points: NDArray[np.float64], factor: NDArray[np.float64]) -> Any:
     """float32 for the rows' own gradients if its rounding, measured on some rows, would not be felt; else float64."""
     N = len(rows)
@@ -99,7 +89,7 @@ def choose_precision(model: Model, rows: Rows, points: NDArray[np.float64], fact
     zero = Sums(jnp.zeros(len(few)), jnp.zeros(few.shape))
     with users_function("log_likelihood", "theta to be differentiated"):
         single, double = (
-            np.asarray(add_block(model, zero, few.astype(precision), *filled(batch, TRIAL_ROWS, precision)).gradient)
+            np.asarray(add_block(model, zero, few.astype(precision), *fill_up(batch, TRIAL_ROWS, precision)).gradient)
             for precision in (np.float32, np.float64)
         )
     moved = np.abs((single - double) @ factor).max() * N / TRIAL_ROWS

@@ -25,10 +25,19 @@ def to_columns(batch: Any, dtype: Any, axis: int = 0) -> Columns:
     return jax.tree.map(turn, batch)
 
 
+def repeat_to(batch: Any, size: int) -> Any:
+    """A batch of at most `size` rows, repeated until there are so many: one program then serves every block."""
+
+    def repeated(leaf: np.ndarray) -> np.ndarray:
+        return leaf if len(leaf) == size else np.resize(leaf, (size, *leaf.shape[1:]))
+
+    return jax.tree.map(repeated, batch)
+
+
 def fill_up(batch: Any, size: int, dtype: Any) -> tuple[Columns, np.ndarray]:
-    """A batch repeated up to `size` rows, so that one program serves every block, and which of them are its own."""
+    """A batch repeated to `size` rows, as columns, and which of these rows are its own."""
     own = np.arange(size) < len(jax.tree.leaves(batch)[0])
-    return to_columns(jax.tree.map(lambda leaf: np.resize(leaf, (size, *leaf.shape[1:])), batch), dtype), own
+    return to_columns(repeat_to(batch, size), dtype), own
 
 
 def to_rows(columns: Columns) -> Any:

@@ -15,6 +15,7 @@ from lwa.errors import InputError
 from lwa.models.model import Model
 from lwa.reference import Reference
 from lwa.rows import Batch
+from lwa.rows.slots import repeat_to
 from lwa.summaries.summary import Gathering, Statistic, Summary
 
 
@@ -57,7 +58,7 @@ def scores(model: Model, reference: Reference) -> Callable[[Batch], NDArray[np.f
 def row_sizes(model: Model, reference: Reference, batch: Batch, fill: int) -> NDArray[np.float64]:
     """h_k: the Frobenius norm of each row's whitened curvature. Batches are filled up, so that one program serves."""
     rows = len(jax.tree.leaves(batch)[0])
-    filled = jax.tree.map(lambda leaf: np.resize(double(leaf), (fill, *leaf.shape[1:])), batch)
+    filled = jax.tree.map(double, repeat_to(batch, fill))
     bend = row_norms(model, reference.theta, filled, reference.factor)
     return np.asarray(bend)[:rows]
 
