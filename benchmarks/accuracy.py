@@ -22,8 +22,7 @@ from jax.scipy.special import gammaln
 from jax.scipy.stats import norm
 
 import lwa
-from lwa.exact import log_posterior
-from lwa.reference import find_reference
+from lwa.reference import find_reference, log_posterior
 from lwa.rows import as_rows
 
 HERE = Path(__file__).parent
@@ -214,7 +213,7 @@ def full_posterior(model, rows, mode, pairs):
     return mode.theta + shift, sd, float(error)
 
 
-def measure(name, N, pairs, chains, draws):
+def measure(name, N, pairs, chains, draws, **options):
     model, data = CASES[name](np.random.default_rng(5), N)
     rows = as_rows(data)
     with jax.enable_x64(True):
@@ -222,10 +221,7 @@ def measure(name, N, pairs, chains, draws):
         mean, sd, error = full_posterior(model, rows, mode, pairs)
     laplace = np.sqrt(np.diag(np.linalg.inv(mode.precision)))
     began = time.monotonic()
-    fit = lwa.sample(
-        model, data, target="calibrated", subset_size=N // 1000, draws=draws, tune=100, chains=chains, seed=1,
-        progress=False,
-    )  # fmt: skip
+    fit = lwa.sample(model, data, subset_size=N // 1000, draws=draws, chains=chains, seed=1, progress=False, **options)
     took = time.monotonic() - began
     kept = np.concatenate([v.reshape(chains, draws, -1) for v in fit.posterior.values()], axis=-1)
     ratio, other = kept.std((0, 1)) / sd, laplace / sd

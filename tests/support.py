@@ -23,7 +23,7 @@ def log_prior(mu):
 
 MODEL = lwa.Model(log_likelihood, log_prior, init=0.0)
 
-SIZES = {"subset_size": 20, "draws": 20, "tune": 64, "chains": 2, "progress": False}
+SIZES = {"target": "powered", "subset_size": 20, "draws": 20, "tune": 64, "chains": 2, "progress": False}
 
 run = partial(lwa.sample, MODEL, Y, **SIZES, seed=1)
 """`run(seed=2)`, for example: the tiny model with other options."""

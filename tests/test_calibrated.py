@@ -7,14 +7,16 @@ import pytest
 
 import lwa
 from experiments.law_of_theta.exact import Y
+from lwa.calibration import calibrate
 from lwa.demo import logistic
+from lwa.planning import expansion_of
 from lwa.reference import Reference, find_reference, reference_at
 from lwa.rows import as_rows
 from lwa.subsets import Gaussian, Swap
 from lwa.subsets.chain import SubsetChain
 from lwa.summaries import Curvature
-from lwa.summaries.curvature import row_curvatures, row_scores, scores
-from lwa.target import Expansion, Target
+from lwa.summaries.curvature import row_curvatures, row_scores
+from lwa.target import Target
 from tests.tiny import MODEL, N, every_subset, n
 
 COUNTS = np.array([0, 3, 1, 1, 7, 2, 0, 4], float)
@@ -25,15 +27,16 @@ AFFINE = lwa.Model(lambda t, y: y * (0.3 + 2 * t) - jnp.exp(0.3 + 2 * t), lambda
 """A natural parameter affine in the sampled coordinate."""
 
 
-def calibrated(model, data, at):
+def calibrated(model, data, at, transport=False):
     """Target, its U chain at the tiny size, and the log posterior of all rows."""
     rows = as_rows(data)
     reference = reference_at(model, rows, np.array([at]))
     chain = SubsetChain(
-        rows, Curvature().at(model, reference, N), Swap(1), Gaussian(), 1.0, n, 1, 16, scores(model, reference)
-    )
-    expansion = Expansion(jnp.asarray(reference.theta), jnp.asarray(reference.gradient))
-    return Target(model, N / n, expansion), chain
+        rows, Curvature().at(model, reference, N), Swap(1), Gaussian(), 1.0, n, 1, 16,
+        calibrate(model, reference, N / n, transport=transport),
+    )  # fmt: skip
+    endless = expansion_of(reference)._replace(radius=jnp.inf)  # a tiny posterior's tails are part of the comparison
+    return Target(model, N / n, endless), chain
 
 
 @pytest.mark.parametrize("at", [0.1, 0.9], ids=["near", "off the mode"])
@@ -42,16 +45,18 @@ def calibrated(model, data, at):
     [(POISSON, COUNTS), (BERNOULLI, (COUNTS > 1).astype(float)), (AFFINE, COUNTS), (MODEL, Y)],
     ids=["poisson", "bernoulli", "affine", "gaussian"],
 )
-def test_exponential_families_are_exact_for_every_subset(model, data, at):
+@pytest.mark.parametrize("transport", [False, True], ids=["plain", "transported"])
+def test_exponential_families_are_exact_for_every_subset(model, data, at, transport):
     """Natural parameter affine in θ: given each of the 56 subsets, the target is the full posterior, constant apart."""
     grid = np.linspace(-1.5, 2.0, 41)
     with jax.enable_x64(True):
-        target, chain = calibrated(model, data, at)
-        U = chain.of(every_subset())
+        target, chain = calibrated(model, data, at, transport)
+        given = chain.given(chain.of(every_subset()))
         rows = data[every_subset()]
         everything = jax.vmap(lambda theta: model.log_prior(theta) + model.log_likelihood(theta, data).sum())(grid)
         for subset in range(56):
-            totals = jax.vmap(lambda theta, s=subset: target.evaluate(theta[None], rows[s], U.tilt[s]).total)(grid)
+            of_U = jax.tree.map(lambda leaf, s=subset: leaf[s], given)
+            totals = jax.vmap(lambda theta, s=subset, U=of_U: target.evaluate(theta[None], rows[s], U).total)(grid)
             difference = np.asarray(totals - everything)
             np.testing.assert_allclose(difference, difference[0], atol=1e-9)
 
@@ -75,12 +80,13 @@ def test_carried_scores_follow_the_subset():
         rows = as_rows(data)
         reference = find_reference(model, rows, np.zeros(3), 1)
         chain = SubsetChain(
-            rows, Curvature().at(model, reference, 500), Swap(2), Gaussian(), 0.3, 40, 1, 500, scores(model, reference)
-        )
+            rows, Curvature().at(model, reference, 500), Swap(2), Gaussian(), 0.3, 40, 1, 500,
+            calibrate(model, reference, 500 / 40, transport=True),
+        )  # fmt: skip
         U, page = chain.advance(chain.start([0, 1]), [0, 1], 0)
         assert page.accepted.sum() > 50
-        np.testing.assert_allclose(U.tilt, chain.of(np.asarray(U.indices)).tilt, atol=1e-10)
-        np.testing.assert_array_equal(page.tilt[-1], U.tilt)
+        np.testing.assert_allclose(U.sums, chain.of(np.asarray(U.indices)).sums, atol=1e-10)
+        np.testing.assert_allclose(page.given.slope[-1], chain.given(U).slope, atol=1e-9)
 
 
 def test_row_derivatives_add_up_to_the_reference():
@@ -128,7 +134,7 @@ def test_curvature_that_cannot_work_is_named(trouble):
 def test_a_subset_that_is_too_small_is_refused_with_one_that_does():
     model, data, _ = logistic(20_000, 10, seed=1)
     with pytest.raises(lwa.InputError, match=r"subset_size=15 is too small .* Pass subset_size=\d+"):
-        lwa.sample(model, data, target="calibrated", subset_size=15, epsilon=1e3, seed=1, progress=False)
+        lwa.sample(model, data, summary=Curvature(), subset_size=15, epsilon=1e3, seed=1, progress=False)
 
 
 def test_a_reference_may_be_given():
@@ -171,9 +177,9 @@ def test_tall_logistic_has_the_posterior_of_all_rows(size, width):
 
 def test_kernels_that_need_a_reference_say_so():
     with pytest.raises(lwa.InputError, match="needs a reference"):
-        lwa.sample(MODEL, Y, subset_size=3, kernel=lwa.parameters.Autoregressive(), progress=False)
+        lwa.sample(MODEL, Y, target="powered", subset_size=3, kernel=lwa.parameters.Autoregressive(), progress=False)
     with pytest.raises(lwa.InputError, match="needs a reference"):
-        lwa.sample(MODEL, Y, subset_size=3, summary=Curvature(), progress=False)
+        lwa.sample(MODEL, Y, target="powered", subset_size=3, summary=Curvature(), progress=False)
     with pytest.raises(lwa.InputError, match="rho"):
         lwa.parameters.Autoregressive(rho=1.0)
 

@@ -10,7 +10,7 @@ import lwa
 from lwa.cli import main
 from tests.support import run
 
-DEMO = ["demo", "--rows", "2000", "--subset-size", "50", "--draws", "20"]
+DEMO = ["demo", "--rows", "2000", "--subset-size", "50", "--draws", "50"]
 
 
 @pytest.fixture
@@ -36,16 +36,19 @@ def test_demo_and_summary(call, tmp_path):
     header = next(line for line in out.splitlines() if "truth" in line and "mean" in line)
     assert header.split()[:2] == ["truth", "mean"]
     assert len(re.findall(r"^beta\[\d\]", out, re.MULTILINE)) == 10
-    assert "Rows read per step: 50 of 2,000" in out
+    assert "read 50 of 2,000 rows" in out.replace("\n", " ")
+    assert "certificate" in out.lower()
+    assert "On all rows it would take" in out.replace("\n", " ")
     assert str(folder) in out.replace("\n", "")
 
     fit = lwa.load(folder)
-    assert f"In total: {fit.attributes['rows_read']:,}" in out
-    assert fit.posterior["beta"].shape == (4, 20, 10)
+    assert fit.attributes["target"] == "calibrated"
+    assert fit.posterior["beta"].shape == (4, 50, 10)
+    assert fit.certificate.outcome in ("pass", "warn")
 
     code, out, err = call("summary", folder)
     assert code == 0
-    assert out.startswith("lwa.Result: 4 chains x 20 draws of beta")
+    assert out.startswith("lwa.Result: 4 chains x 50 draws of beta")
     assert len(re.findall(r"^beta\[\d\]", out, re.MULTILINE)) == 10
     assert err == ""
 

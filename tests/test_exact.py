@@ -7,7 +7,7 @@ from scipy import stats
 
 import lwa
 from experiments.law_of_theta import exact as tiny
-from lwa.exact import log_posterior
+from lwa.reference import log_posterior
 from lwa.rows import as_rows
 from lwa.subsets import Fixed, Swap
 from tests.tiny import MEAN, MODEL, PRIOR_SD, SUBSETS, N, Y, n
@@ -62,7 +62,9 @@ def test_the_streamed_posterior_is_the_posterior():
 
 
 def test_same_seed_same_exact_draws():
-    options = dict(subset_size=n, exact=True, summary=MEAN, draws=30, tune=0, thinning=2, seed=3, progress=False)
+    options = dict(
+        target="powered", subset_size=n, exact=True, summary=MEAN, draws=30, tune=0, thinning=2, seed=3, progress=False
+    )
     one, two = (lwa.sample(MODEL, Y, **options).posterior["theta"] for _ in range(2))
     assert np.array_equal(one, two)
     with pytest.warns(lwa.LwaWarning, match="budget was spent after 5 of 30"):
@@ -94,7 +96,9 @@ def test_draws_made_before_the_data_failed_are_kept():
                 raise lwa.DataError("the disk is gone")
             return self.rows.blocks(size)
 
-    options = dict(subset_size=n, exact=True, summary=MEAN, draws=30, tune=0, thinning=2, seed=3, progress=False)
+    options = dict(
+        target="powered", subset_size=n, exact=True, summary=MEAN, draws=30, tune=0, thinning=2, seed=3, progress=False
+    )
     whole = lwa.sample(MODEL, Y, **options).posterior["theta"]
     with pytest.warns(lwa.LwaWarning, match="DataError after .* the disk is gone"):
         part = lwa.sample(MODEL, Failing(), **options).posterior["theta"]

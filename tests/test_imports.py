@@ -143,13 +143,14 @@ MAY_IMPORT = {
     "budget": ["errors"],
     "progress": [],
     "run_folder": ["errors"],
-    "result": ["errors", "run_folder", "diagnostics"],
+    "result": ["errors", "run_folder", "diagnostics", "progress"],
     "diagnostics": ["errors", "models", "progress", "rows"],
     "rows": ["errors"],
     "reference": ["errors", "models", "randomness", "rows"],
     "summaries": ["errors", "models", "reference", "rows"],
     "models": ["errors", "rows"],
     "target": ["errors", "models", "rows"],
+    "calibration": ["models", "reference", "rows", "summaries", "target"],
     "parameters": ["errors", "decision", "reference", "target"],
 }
 

@@ -33,7 +33,7 @@ def test_a_long_chain_visits_subsets_as_often_as_nu_says(weight):
     """Time averages of 64 chains over 50,000 transitions; t tests over chains, Bonferroni over subsets."""
     with jax.enable_x64(True):
         chain = subset_chain(Swap(1), weight, EPSILON, page=50)
-        U = chain.burn_in(chain.start(range(64)), range(64))
+        U, _ = chain.burn_in(chain.start(range(64)), range(64))
         visits = np.zeros((64, 56))
         for page in range(1000):
             U, _ = chain.advance(U, range(64), page)

@@ -16,8 +16,9 @@ from tests.tiny import MEAN, MODEL, PRIOR_SD
 ROWS = np.random.default_rng(11).normal(1.0, 1.0, size=40)
 """The canonical problem of this file: 40 rows, subsets of 10, so that programs are compiled once."""
 SETTINGS = dict(
-    subset_size=10, summary=MEAN, epsilon=0.5, draws=60, tune=100, chains=4, thinning=2, seed=3, progress=False
-)
+    target="powered", subset_size=10, summary=MEAN, epsilon=0.5, draws=60, tune=100, chains=4, thinning=2, seed=3,
+    progress=False,
+)  # fmt: skip
 
 
 def fit(**changes):
@@ -175,7 +176,7 @@ def test_theta_sees_the_rows_of_its_subset():
         # The tape runs ahead of θ, so replay it to θ's position from the same keys.
         subsets = cohort.problem.subsets
         with jax.enable_x64(True):
-            U = subsets.burn_in(subsets.start(cohort.chains), cohort.chains)
+            U, _ = subsets.burn_in(subsets.start(cohort.chains), cohort.chains)
             pages = []
             for page in range(-(-cohort.moves // subsets.page)):
                 start = np.asarray(U.indices)

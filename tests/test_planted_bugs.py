@@ -29,28 +29,24 @@ def planted(owner, name, bug):
             jax.clear_caches()
 
 
-def next_row_instead(U, candidate, weight, epsilon, *, exchange=True, right=algorithm.refresh, N=8):
+def next_row_instead(U, candidate, weight, epsilon, *, right=algorithm.refresh, N=8, **options):
     """A swapped-in duplicate is drawn again: the next row that is not in U."""
     incoming = jax.lax.while_loop(
         lambda row: jnp.any(U.indices == row), lambda row: (row + 1) % N, candidate.incoming[0]
     )
     rows = jnp.asarray(Y)
     statistics = (rows - rows.mean())[incoming][None, None]
-    return right(
-        U, candidate._replace(incoming=incoming[None], statistics=statistics), weight, epsilon, exchange=exchange
-    )
+    return right(U, candidate._replace(incoming=incoming[None], statistics=statistics), weight, epsilon, **options)
 
 
-def uniform_instead(U, candidate, weight, epsilon, *, exchange=True, right=algorithm.refresh, N=8):
+def uniform_instead(U, candidate, weight, epsilon, *, right=algorithm.refresh, N=8, **options):
     """A swapped-in duplicate is drawn again uniformly from the rows outside U, by way of its uniform."""
     outside = jnp.sort(jnp.where(jnp.isin(jnp.arange(N), U.indices), N, jnp.arange(N)))[: N - U.indices.shape[-1]]
     spare = outside[jnp.minimum((jnp.exp(candidate.log_u) * len(outside)).astype(int), len(outside) - 1)]
     incoming = jnp.where(algorithm.repeats(candidate, U), spare, candidate.incoming[0])
     rows = jnp.asarray(Y)
     statistics = (rows - rows.mean())[incoming][None, None]
-    return right(
-        U, candidate._replace(incoming=incoming[None], statistics=statistics), weight, epsilon, exchange=exchange
-    )
+    return right(U, candidate._replace(incoming=incoming[None], statistics=statistics), weight, epsilon, **options)
 
 
 @pytest.mark.parametrize("bug", [next_row_instead, uniform_instead])
@@ -95,8 +91,8 @@ def test_adaptation_that_never_freezes():
 def test_L_moves_also_after_a_refusal():
     """Lines 6-10: only a refresh is followed by L moves."""
 
-    def wrong(accepted, L):
-        source, _, ends = algorithm.spread(np.ones_like(accepted), L)
+    def wrong(accepted, L, every):
+        source, _, ends = algorithm.spread(np.ones_like(accepted), L, every)
         first = np.zeros(len(source), bool)
         first[::L] = accepted
         return source, first, ends

@@ -104,7 +104,7 @@ def test_attributes_say_how_to_repeat_it(fit):
     assert told["inference_library"] == "lwa"
     assert told["inference_library_version"] == lwa.__version__
     assert told["settings"]["subset_size"] == 20
-    assert told["settings"]["subset_move"] == "Swap(k=1)"
+    assert told["settings"]["subset_move"] == "Swap(k=1, every=1)"
     assert told["rows"] == len(Y)
     assert told["rows_read"] == told["moves"] * 2 * 20
     assert told["fingerprint"] == run(thinning=1).attributes["fingerprint"]
@@ -244,6 +244,52 @@ def test_netcdf_with_a_seed_beyond_64_bits(tmp_path):
     path = fit.to_netcdf(tmp_path / "run.nc")
     with xarray.open_datatree(path, engine="h5netcdf") as read:
         assert int(read.attrs["seed"]) == 2**80 + 1
+
+
+# The certificate
+
+
+def certifiable():
+    return run(subset_size=len(Y), draws=300, thinning=4, seed=5)
+
+
+@pytest.mark.parametrize("built_before", [True, False])
+def test_a_certificate_is_kept_with_the_draws(tmp_path, built_before):
+    fit = certifiable()
+    assert fit.certificate is None
+    assert "certificate" not in repr(fit)
+    held = fit.idata if built_before else None
+    found = fit.certify(progress=False)
+    assert fit.attributes["certificate"] == found.as_dict()
+    assert held is None or fit.idata is held
+    groups = [fit.idata, fit.idata.posterior, fit.idata.sample_stats]
+    assert all(json.loads(group.attrs["certificate"]) == found.as_dict() for group in groups)
+    loaded = lwa.load(fit.save(tmp_path / "run"))
+    assert_same(fit, loaded)
+    for kept in (fit, loaded):
+        assert isinstance(kept.certificate, lwa.Certificate)
+        assert repr(kept.certificate) == repr(found)
+        assert kept.certificate.as_dict() == found.as_dict()
+    with xarray.open_datatree(fit.to_netcdf(tmp_path / "run.nc"), engine="h5netcdf") as read:
+        assert json.loads(read.attrs["certificate"]) == found.as_dict()
+
+
+def test_the_verdict_is_seen_at_a_glance():
+    fit = certifiable()
+    outcome = fit.certify(progress=False).outcome
+    [line] = [line for line in repr(fit).splitlines() if "certificate" in line]
+    assert line.startswith(f"  certificate: {outcome}: ")
+    assert line in f"  certificate: {fit.certificate.verdict}"
+    assert "exact moves" not in line  # the first sentence only
+
+
+def test_the_last_certificate_counts():
+    fit = certifiable()
+    attributes = fit.attributes
+    fit.certify(progress=False, points=50)
+    fit.certify(progress=False)
+    assert fit.certificate.points == 300
+    assert "certificate" not in attributes
 
 
 # Damage

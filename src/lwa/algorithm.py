@@ -18,7 +18,7 @@ from lwa.decision import accepts, choose
 from lwa.parameters.kernel import Info, Kernel
 from lwa.rows.slots import Columns, put
 from lwa.subsets.weights import Weight
-from lwa.target import Target, Terms
+from lwa.target import Given, Target, Terms
 
 
 class Subset(NamedTuple):
@@ -29,7 +29,7 @@ class Subset(NamedTuple):
     total: Array  # (s,)    their sum, so that S̄(Y_U) - s_N = total / n
     distance: Array  # ()      ‖S̄(Y_U) - s_N‖
     carried: Array | None = None  # (c, n)  what θ's target needs of each row besides; no part of ν
-    tilt: Array | None = None  # (c,)    its sum
+    sums: Array | None = None  # (c,)    their sum
 
 
 class Candidate(NamedTuple):
@@ -49,7 +49,7 @@ class Tape(NamedTuple):
     rows: Columns  # the incoming rows, (*shape, k)
     noise: Any  # what the kernel asked for
     gain: Array  # ()    how strongly adaptation listens; 0 once it is frozen
-    tilt: Array | None = None  # (c,)  the sum over U of what it carries, where the target asks for it
+    given: Given | None = None  # what else θ's target needs to know of U
     counts: Array | None = None  # (k,)  what the incoming rows count, where they are not drawn uniformly
 
 
@@ -74,8 +74,8 @@ class Draw(NamedTuple):
 def assess(indices: Array, statistics: Array, carried: Array | None = None) -> Subset:
     """A subset with its sums and distance computed afresh from its rows' statistics."""
     total = statistics.sum(-1)
-    tilt = None if carried is None else carried.sum(-1)
-    return Subset(indices, statistics, total, distance(total, indices.shape[-1]), carried, tilt)
+    sums = None if carried is None else carried.sum(-1)
+    return Subset(indices, statistics, total, distance(total, indices.shape[-1]), carried, sums)
 
 
 def distance(total: Array, n: int) -> Array:
@@ -106,24 +106,28 @@ def log_acceptance(old: Array, new: Array, weight: Weight, epsilon: Array) -> Ar
 
 
 def refresh(
-    U: Subset, candidate: Candidate, weight: Weight, epsilon: Array, *, exchange: bool = True
+    U: Subset, candidate: Candidate, weight: Weight, epsilon: Array, *, exchange: bool = True, reach: float = jnp.inf
 ) -> tuple[Subset, Array]:
-    """Lines 2-5: propose U', accept or leave. Also returns whether U changed."""
+    """Lines 2-5: propose U', accept or leave. Also returns whether U changed.
+
+    ν ends at a distance of `reach`; a U that starts beyond may only come nearer.
+    """
     if candidate.slots.shape[-1] == 0:  # nothing comes in
         return U, jnp.zeros((), bool)
     total, away = propose(U, candidate)
     accept = accepts(candidate.log_u, log_acceptance(U.distance, away, weight, epsilon))
+    accept &= (away < reach) | (away < U.distance)
     if exchange:  # a fresh subset may share rows with the old one, an exchange may not
         accept &= ~repeats(candidate, U)
     slots = jnp.where(accept, candidate.slots, dropped(U, candidate.slots))
     indices = put(slots, candidate.incoming, U.indices)
     statistics = put(slots, candidate.statistics, U.statistics)
     total, away = choose(accept, (total, away), (U.total, U.distance))
-    if U.carried is None or U.tilt is None or candidate.carried is None:
+    if U.carried is None or U.sums is None or candidate.carried is None:
         return Subset(indices, statistics, total, away), accept
     change = (candidate.carried - U.carried[:, candidate.slots]).sum(-1)
     carried = put(slots, candidate.carried, U.carried)
-    return Subset(indices, statistics, total, away, carried, choose(accept, U.tilt + change, U.tilt)), accept
+    return Subset(indices, statistics, total, away, carried, choose(accept, U.sums + change, U.sums)), accept
 
 
 def dropped(U: Subset, slots: Array) -> Array:
@@ -131,52 +135,65 @@ def dropped(U: Subset, slots: Array) -> Array:
     return U.indices.shape[-1] + jnp.arange(slots.shape[-1], dtype=slots.dtype)
 
 
-def spread(accepted: NDArray[np.bool_], L: int) -> tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Lines 6 and 10: one θ move after a refused proposal, L after a refresh.
+def spread(
+    accepted: NDArray[np.bool_], L: int, every: int = 1
+) -> tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Lines 6 and 10: one θ move after a refused proposal, L after a refresh; then one for each time U is left alone.
 
-    For each θ move: the transition it belongs to, whether U changes just before it, and whether it ends its transition.
+    For each θ move: the proposal it follows, whether U changes just before it, and whether it ends its transition.
     """
-    moves = np.where(accepted, L, 1)
+    first_transition = np.where(accepted, L, 1)
+    moves = first_transition + every - 1
     source = np.repeat(np.arange(len(accepted)), moves)
-    last = np.cumsum(moves) - 1
-    first, ends = np.zeros(len(source), bool), np.zeros(len(source), bool)
-    first[last - moves + 1] = accepted
-    ends[last] = True
+    start = np.cumsum(moves) - moves
+    first = np.zeros(len(source), bool)
+    first[start] = accepted
+    ends = np.arange(len(source)) >= np.repeat(start + first_transition - 1, moves)
     return source, first, ends
 
 
+def renew(state: State, entry: Tape, target: Target) -> Terms:
+    """The log target at θ once U has changed: what was cached is stale."""
+    return target.refresh(state.terms, state.theta, entry.slots, entry.rows, state.rows, entry.given, state.counts)
+
+
+def exchange_rows(state: State, entry: Tape) -> State:
+    """Y_U with the incoming rows in their slots."""
+    if not entry.slots.size:
+        return state
+    rows, counts = jax.tree.map(partial(put, entry.slots), (entry.rows, entry.counts), (state.rows, state.counts))
+    return state._replace(rows=rows, counts=counts)
+
+
 def move(state: State, entry: Tape, target: Target, kernel: Kernel) -> tuple[State, Draw]:
-    """Lines 7-9: bring Y_U and the cached log target up to date, then one M-H move of θ on π(·|Y_U)."""
-    rows = jax.tree.map(partial(put, entry.slots), entry.rows, state.rows) if entry.slots.size else state.rows
-    counts = jax.tree.map(partial(put, entry.slots), entry.counts, state.counts) if entry.slots.size else state.counts
-    terms = target.refresh(state.terms, state.theta, entry.slots, entry.rows, entry.tilt, counts)
-    evaluate = partial(target.evaluate, rows=rows, tilt=entry.tilt, counts=counts)
-    theta, terms, info = kernel.step(entry.noise, state.tuning, state.theta, terms, evaluate)
-    tuning = kernel.steer(state.tuning, info, entry.gain)
-    return State(theta, terms, rows, tuning, counts), Draw(theta, terms.log_density, info)
+    """Lines 7-9: one M-H move of θ on π(·|Y_U)."""
+    evaluate = partial(target.evaluate, rows=state.rows, given=entry.given, counts=state.counts)
+    theta, terms, info = kernel.step(entry.noise, state.tuning, state.theta, state.terms, evaluate)
+    tuning = kernel.steer(state.tuning, entry.noise, info, entry.gain)
+    return state._replace(theta=theta, terms=terms, tuning=tuning), Draw(theta, terms.log_density, info)
 
 
-@partial(jax.jit, static_argnames=("weight", "exchange"), donate_argnames=("U",))
+@partial(jax.jit, static_argnames=("weight", "exchange", "reach"), donate_argnames=("U",))
 def write(
-    U: Subset, candidates: Candidate, weight: Weight, epsilon: Array, *, exchange: bool
+    U: Subset, candidates: Candidate, weight: Weight, epsilon: Array, *, exchange: bool, reach: float = jnp.inf
 ) -> tuple[Subset, Array, Array, Array | None]:
     """Lines 2-5 over a page of candidates, for a cohort: the U chain alone. U never looks at θ, so it runs ahead.
 
     Leaves of `U` are `(chains, ...)`, of `candidates` `(transitions, chains, ...)`. Returns the last U and, for each
-    transition, whether U changed, its distance and its tilt. Sums are made afresh at the start of a page, so that
-    rounding never builds up.
+    transition, whether U changed, its distance and the sums it carries. Sums are made afresh at the start of a page, so
+    that rounding never builds up.
     """
 
     def one(U: Subset, candidate: Candidate) -> tuple[Subset, Array]:
-        return refresh(U, candidate, weight, epsilon, exchange=exchange)
+        return refresh(U, candidate, weight, epsilon, exchange=exchange, reach=reach)
 
     def transition(U: Subset, candidate: Candidate) -> tuple[Subset, tuple[Array, Array, Array | None]]:
         U, accepted = jax.vmap(one)(U, candidate)
-        return U, (accepted, U.distance, U.tilt)
+        return U, (accepted, U.distance, U.sums)
 
     U = jax.vmap(assess)(U.indices, U.statistics, U.carried)
-    U, (accepted, distances, tilts) = jax.lax.scan(transition, U, candidates)
-    return U, accepted, distances, tilts
+    U, (accepted, distances, sums) = jax.lax.scan(transition, U, candidates)
+    return U, accepted, distances, sums
 
 
 @partial(jax.jit, static_argnames=("kernel",), donate_argnames=("state", "draws"))
@@ -191,7 +208,10 @@ def play(
     def step(t: Array, carry: tuple[State, Draw]) -> tuple[State, Draw]:
         state, draws = carry
         entry = jax.tree.map(lambda leaf: leaf[t], tape)
-        state, draw = jax.vmap(move, in_axes=(0, 0, None, None))(state, entry, target, kernel)
+        state = jax.vmap(exchange_rows)(state, entry)
+        changed = jnp.any(entry.slots < state.terms.rows.shape[-1])  # for any chain: one branch for all, so it is one
+        terms = jax.lax.cond(changed, lambda: jax.vmap(renew, (0, 0, None))(state, entry, target), lambda: state.terms)
+        state, draw = jax.vmap(move, (0, 0, None, None))(state._replace(terms=terms), entry, target, kernel)
         return state, jax.tree.map(lambda page, new: page.at[t].set(new), draws, draw)
 
     return jax.lax.fori_loop(start, stop, step, (state, draws))

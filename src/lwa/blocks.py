@@ -16,6 +16,7 @@ from lwa.budget import Meter
 from lwa.diagnostics.autocorrelation import autocorrelation_time
 from lwa.exact import Corrected, correct, surrogates_of
 from lwa.pipeline import ADAPT_EVERY, Cohort, Moves, Problem
+from lwa.planning import Plan
 from lwa.progress import Display, Interruption, interruptible
 from lwa.recording import Kept, Recorder, stack
 from lwa.rows import Survey
@@ -35,11 +36,13 @@ class Run:
     problem: Problem
     cohorts: list[Cohort]
     survey: Survey
+    planned: Plan
+    warned: list[str]  # before the first move
 
     @property
     def rows_a_move(self) -> int:
         """Rows that the log-likelihood reads when every chain moves once."""
-        return self.settings.subset_size * self.settings.chains
+        return self.problem.subsets.n * self.settings.chains
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,10 @@ class Outcome:
     invalid: int
     stopped: str  # why, where it was before all draws were there
     seconds: float  # of tune and sampling
+    furthest: float  # from the reference point, in posterior sds; 0 where there is none
+    infeasible: float  # share of the moves during which U had no positive definite curvature
+    tuning: Any  # what the kernel learnt, every chain's
+    rate: float  # moves a second in the last block; 0 where there was but one
 
 
 def carry_out(run: Run, display: Display) -> Outcome:
@@ -71,7 +78,14 @@ def carry_out(run: Run, display: Display) -> Outcome:
     if tuned < settings.tune and not stopped:
         stopped = f"tune ended after {tuned} of {settings.tune} moves with its share of the budget"
     seconds = time.monotonic() - meter.start
-    return Outcome(kept, thinning, player.position, tuned, meter.rows, player.invalid, stopped, seconds)
+    tuning = jax.tree.map(
+        lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves])[: settings.chains],
+        *(cohort.state.tuning for cohort in run.cohorts),
+    )
+    return Outcome(
+        kept, thinning, player.position, tuned, meter.rows, player.invalid, stopped, seconds, player.furthest,
+        player.infeasible / max(1, player.position * settings.chains), tuning, player.rate,
+    )  # fmt: skip
 
 
 class Player:
@@ -80,7 +94,8 @@ class Player:
     def __init__(self, run: Run, meter: Meter, interruption: Interruption, pool: ThreadPoolExecutor) -> None:
         self.run, self.meter, self.interruption, self.pool = run, meter, interruption, pool
         self.blocks = Blocks()
-        self.position = self.invalid = self.refreshed = self.transitions = 0
+        self.position = self.invalid = self.refreshed = self.transitions = self.infeasible = 0
+        self.furthest = 0.0
         self.rate = 0.0  # moves a second
 
     def allowed(self, wanted: int, share: float = 1.0) -> int:
@@ -105,6 +120,9 @@ class Player:
             self.invalid += int(done.invalid.sum())
             self.refreshed += int(done.refreshed.sum())
             self.transitions += int(done.ends.sum())
+            if self.run.problem.reference is not None:
+                self.infeasible += int(np.isneginf(done.log_density).sum())
+                self.furthest = max(self.furthest, self.run.problem.reference.furthest(done.theta))
         return played
 
     @property
@@ -131,7 +149,7 @@ def tune(player: Player, run: Run, display: Display) -> NDArray[Any]:
 def keep(player: Player, run: Run, thinning: int, display: Display) -> tuple[Kept, str]:
     """Sample; returns the draws, and why it stopped early where it did."""
     settings, size = run.settings, len(run.cohorts[0].chains)
-    recorders = [Recorder(thinning, settings.subset_size) for _ in range(settings.chains)]
+    recorders = [Recorder(thinning, run.problem.subsets.n) for _ in range(settings.chains)]
 
     def result(stopped: str) -> tuple[Kept, str]:
         return stack(recorders, run.problem.target.model.dimension, settings.draws), stopped
@@ -164,7 +182,7 @@ def keep_exact(player: Player, run: Run, thinning: int, display: Display) -> tup
     for cohort in run.cohorts:
         cohort.close()
     surrogates, values, made = surrogates_of(run.cohorts, thinning), None, list[Corrected]()
-    reads = (thinning * settings.subset_size + run.survey.length) * settings.chains
+    reads = (thinning * run.problem.subsets.n + run.survey.length) * settings.chains
     while len(made) < settings.draws:
         if player.interruption.asked or player.meter.share() >= 1 or player.meter.rows_left() < reads:
             reason = "interrupted" if player.interruption.asked else "the budget was spent"
@@ -189,7 +207,7 @@ def joined(made: list[Corrected], run: Run, thinning: int) -> Kept:
     if not made:
         return stack([Recorder(1, 1) for _ in range(run.settings.chains)], run.problem.target.model.dimension, 0)
     all_of = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *made)
-    reads = np.full(all_of.accepted.shape, thinning * run.settings.subset_size + run.survey.length, np.int64)
+    reads = np.full(all_of.accepted.shape, thinning * run.problem.subsets.n + run.survey.length, np.int64)
     return Kept(
         all_of.theta, all_of.log_posterior, all_of.acceptance, all_of.accepted, all_of.refreshed, all_of.distance, reads
     )
@@ -210,7 +228,7 @@ def choose_thinning(memory: NDArray[Any], refresh_rate: float, problem: Problem)
     """
     n, move = problem.subsets.n, problem.subsets.move
     if problem.reference is not None:  # calibrated: every U has nearly the same target
-        return int(np.ceil(autocorrelation_time(memory)))
+        return max(1, round(autocorrelation_time(memory)))
     renewal = n / (move.replaced(n) * refresh_rate) if refresh_rate > 0 else 0.0
     return int(np.ceil(max(autocorrelation_time(memory), renewal / 4 if n < len(problem.subsets.rows) else 0.0)))
 

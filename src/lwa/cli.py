@@ -24,7 +24,8 @@ def demo(
     """Fit a 10-parameter logistic regression to a million simulated rows and show what came of it."""
     from rich.console import Console
 
-    from lwa.demo import logistic
+    from lwa.demo import full_step_seconds, logistic
+    from lwa.errors import LwaError
     from lwa.run_folder import require_free
     from lwa.sampling import sample
 
@@ -32,24 +33,38 @@ def demo(
     console = Console()
     console.print(f"Simulating {rows:,} rows of a logistic regression with 10 parameters.")
     model, data, truth = logistic(rows, 10, seed)
-    fit = sample(model, data, subset_size=subset_size, draws=draws, tune=5000, seed=seed)
+    fit = sample(model, data, subset_size=subset_size, draws=draws, seed=seed)
     folder = fit.save(out)
+    try:
+        certified = f"Certificate, from one pass over all rows: {fit.certify().verdict}"
+        fit.save(out)
+    except LwaError as error:  # too few draws, for example: what was drawn is there all the same
+        certified = f"No certificate: {error}"
 
     table = fit.summary()
     table.insert(0, "truth", truth)
-    console.print("\nPosterior beside the values the data were simulated with:")
+    console.print("\nPosterior of all rows beside the values the data were simulated with:")
     typer.echo(str(table))
 
-    told = fit.attributes
+    told, chains = fit.attributes, len(fit.posterior["beta"])
+    step, full = 1 / told["moves_a_second"], full_step_seconds(model, data, chains)
+    console.print(f"\n{certified}")
     console.print(
         f"\n{told['seconds']:.1f} s in all, {told['sampling_seconds']:.1f} s of it tune and sampling: "
-        f"{told['moves']:,} moves of {len(fit.posterior['beta'])} chains.\n"
-        f"Rows read per step: {told['subset_size']:,} of {told['rows']:,}. In total: {told['rows_read']:,}; "
-        f"the same moves on all rows would have read {told['rows_read'] // told['subset_size'] * told['rows']:,}.\n"
-        f"Target: {told['target']}. It has the width of {told['rows']:,} rows around each subset's own mode, so the sd "
-        f"above also holds how far those modes lie apart.\n"
+        f"{told['moves']:,} moves of {chains} chains, {told['kernel']}.\n"
+        f"A move of {chains} chains read {told['subset_size']:,} of {told['rows']:,} rows for each and took "
+        f"{1e6 * step:.0f} µs. On all rows it would take {1e3 * full:.0f} ms, {full / step:,.0f} times as long: "
+        f"{duration(full * told['moves'])} for this run.\n"
         f"Saved to {folder}. Read it again with lwa.load({str(folder)!r}) or: lwa summary {folder}"
     )
+
+
+def duration(seconds: float) -> str:
+    """Seconds, minutes or hours, whichever reads well."""
+    for size, unit in ((3600.0, "hours"), (60.0, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} seconds"
 
 
 @app.command()

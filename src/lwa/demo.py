@@ -1,5 +1,6 @@
 """`lwa demo`: a logistic regression on a million simulated rows."""
 
+import time
 from typing import Any, NamedTuple
 
 import jax
@@ -40,3 +41,14 @@ def logistic(rows: int, parameters: int, seed: int) -> Demo:
     y = (rng.random(rows, dtype=np.float32) < chance).astype(np.float32)
     model = Model(log_likelihood, log_prior, init={"beta": jnp.zeros(parameters)}, dims={"beta": ["coefficient"]})
     return Demo(model, {"x": x, "y": y}, truth)
+
+
+def full_step_seconds(model: Model, data: dict[str, NDArray[Any]], chains: int) -> float:
+    """What one move of so many chains costs on all rows: the log posterior of all of them, measured."""
+    value = jax.jit(jax.vmap(lambda theta: model.log_likelihood({"beta": theta}, data).sum()))
+    thetas = jnp.zeros((chains, model.dimension), jnp.float32)
+    value(thetas).block_until_ready()  # compiled
+    began = time.perf_counter()
+    for _ in range(3):
+        value(thetas).block_until_ready()
+    return (time.perf_counter() - began) / 3

@@ -10,23 +10,20 @@ and Fox's delayed acceptance.)
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from numpy.typing import NDArray
 
 from lwa.algorithm import Subset, Tape, play
 from lwa.decision import accepts, probability
-from lwa.models.model import Model
-from lwa.pipeline import Cohort, Problem, blank_page, first_state, page_noise
+from lwa.pipeline import Cohort, Problem, as_held, blank_page, first_state, page_noise
 from lwa.randomness import Purpose, generator, keys
-from lwa.reference import BLOCK
-from lwa.rows import Rows
-from lwa.rows.slots import fill_up, to_columns
+from lwa.reference import log_posterior
+from lwa.rows.slots import to_columns
+from lwa.target import Given
 
 
 class Corrected(NamedTuple):
@@ -40,45 +37,74 @@ class Corrected(NamedTuple):
     distance: NDArray[np.float64]
 
 
-class Surrogate:
-    """A cohort whose θ moves on π_U while U holds still, between corrections."""
+class Streams(NamedTuple):
+    """Where a surrogate's randomness comes from, and how much of it was used before."""
 
-    def __init__(self, cohort: Cohort, steps: int) -> None:
-        self.problem, self.chains, self.steps = cohort.problem, cohort.chains, steps
-        subsets = self.problem.subsets
+    subset: Purpose
+    theta: Purpose
+    decision: Purpose
+    used: int = 0
+
+
+ALONGSIDE = Streams(Purpose.EXACT_SUBSET, Purpose.EXACT_THETA, Purpose.EXACT)
+"""Those of `exact=True`."""
+
+
+class Surrogate:
+    """θ moves on π_U while U holds still, between corrections: one θ or several for each chain's U.
+
+    `theta` is `(chains * several, d)`, chain after chain, `tuning` what each chain's kernel has learnt.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        chains: Sequence[int],
+        theta: NDArray[Any],
+        tuning: Any,
+        steps: int,
+        streams: Streams = ALONGSIDE,
+    ) -> None:
+        self.problem, self.chains, self.steps, self.streams = problem, chains, steps, streams
+        self.several = len(theta) // len(chains)
+        self.names = [chain * self.several + i for chain in chains for i in range(self.several)]
+        subsets = problem.subsets
         # A U chain of its own: where the tape of tune ended depends on how far it had run ahead.
-        self.U: Subset = subsets.burn_in(subsets.start(self.chains), self.chains)
-        self.tuning = cohort.state.tuning
-        self.theta: NDArray[Any] = np.asarray(cohort.state.theta)
-        self.done = 0
+        self.U: Subset = subsets.burn_in(subsets.start(chains), chains)[0]
+        self.tuning = self._each(tuning)
+        self.theta: NDArray[Any] = np.asarray(theta, problem.dtype)
+        self.done = streams.used
         self.refreshed = self.distance = np.empty(0)
+
+    def _each(self, of_chains: Any) -> Any:
+        """What belongs to a chain, for each of its θ."""
+        if self.several == 1:
+            return of_chains
+        return jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf), self.several, axis=0), of_chains)
 
     def propose(self) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """θ′ after K moves given a new U, and log π_U(θ)/π_U(θ′)."""
-        problem = self.problem
-        self.U, page = problem.subsets.advance(self.U, self.chains, self.done, Purpose.EXACT_SUBSET)
-        self.refreshed, self.distance = page.accepted.mean(0), page.distance[-1]
-        columns = to_columns(problem.subsets.take(self.U), problem.dtype, axis=1)
-        state = first_state(problem, columns, self.theta, self.U.tilt, problem.subsets.counts(self.U))._replace(
-            tuning=self.tuning
-        )
+        problem, subsets = self.problem, self.problem.subsets
+        self.U, page = subsets.advance(self.U, self.chains, self.done, self.streams.subset)
+        self.refreshed, self.distance = self._each((page.accepted.mean(0), page.distance[-1]))
+        columns = self._each(to_columns(subsets.take(self.U), problem.dtype, axis=1))
+        given, counts = self._each((as_held(subsets.given(self.U), problem.dtype), subsets.counts(self.U)))
+        state = first_state(problem, columns, self.theta, given, counts)
+        state = state._replace(tuning=jax.tree.map(jnp.array, self.tuning))  # `play` takes the state's memory over
         before = np.asarray(state.terms.log_density)
-        tape = self._tape()
-        mine = jax.tree.map(jnp.copy, self.tuning)  # `play` takes the state's memory over
         room = blank_page(problem, state, self.steps)
-        state, _ = play(state, room, tape, 0, self.steps, problem.target, problem.kernel)
-        self.tuning = mine
+        state, _ = play(state, room, self._tape(given), 0, self.steps, problem.target, problem.kernel)
         return np.asarray(state.theta), before - np.asarray(state.terms.log_density)
 
-    def _tape(self) -> Tape:
+    def _tape(self, given: Given | None) -> Tape:
         """K moves during which no row comes in."""
-        problem, shape = self.problem, (self.steps, len(self.chains))
-        drawn = keys(problem.seed, Purpose.EXACT_THETA, self.chains, self.done)
+        problem, shape = self.problem, (self.steps, len(self.names))
+        drawn = keys(problem.seed, self.streams.theta, self.names, self.done)
         noise = page_noise(drawn, jnp.asarray(self.theta), self.steps, problem.kernel)
         none = to_columns(problem.subsets.rows.take(np.empty(0, np.int64)), problem.dtype)
         rows = jax.tree.map(lambda leaf: jnp.zeros((*shape, *leaf.shape), leaf.dtype), none)
-        tilt = None if self.U.tilt is None else jnp.broadcast_to(self.U.tilt, (self.steps, *self.U.tilt.shape))
-        return Tape(jnp.zeros((*shape, 0), jnp.int32), rows, noise, jnp.zeros(shape, problem.dtype), tilt)
+        still = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.steps, *leaf.shape)), given)
+        return Tape(jnp.zeros((*shape, 0), jnp.int32), rows, noise, jnp.zeros(shape, problem.dtype), still)
 
     def decide(
         self,
@@ -88,7 +114,7 @@ class Surrogate:
         new: NDArray[np.float64],
     ) -> Corrected:
         """Accept or refuse by the full posterior, `old` at θ and `new` at θ′."""
-        log_u = np.array([decision(self.problem.seed, chain, self.done) for chain in self.chains])
+        log_u = np.array([self._decision(name) for name in self.names])
         with np.errstate(invalid="ignore"):
             log_ratio = np.where(new > -np.inf, new - old + log_surrogate, -np.inf)
         accept = np.asarray(accepts(jnp.asarray(log_u), jnp.asarray(log_ratio)))
@@ -103,37 +129,18 @@ class Surrogate:
             self.distance,
         )
 
-
-def decision(seed: int, chain: int, step: int) -> float:
-    """The log uniform of one correction."""
-    return float(np.log(generator(seed, Purpose.EXACT, chain, step).random()))
-
-
-@partial(jax.jit, static_argnames=("model",))
-def block_values(model: Model, thetas: Array, columns: Any, mask: Array) -> Array:
-    """Σ ℓ_k(θ) over a block, for each θ."""
-    return jax.vmap(lambda theta: jnp.where(mask, model.log_likelihood_at(theta, columns), 0.0).sum())(thetas)
-
-
-@partial(jax.jit, static_argnames=("model",))
-def prior_values(model: Model, thetas: Array) -> Array:
-    """log p(θ), for each θ."""
-    return jax.vmap(model.log_prior_at)(thetas)
-
-
-def log_posterior(model: Model, rows: Rows, thetas: NDArray[Any]) -> NDArray[np.float64]:
-    """log π of each θ up to a constant, from one streamed pass in float64; -inf where it is no density."""
-    thetas = thetas.astype(np.float64)
-    total = np.asarray(prior_values(model, thetas), np.float64)
-    for batch in rows.blocks(BLOCK):
-        total = total + np.asarray(block_values(model, thetas, *fill_up(batch, BLOCK, np.float64)))
-    return np.where(total < np.inf, total, -np.inf)
+    def _decision(self, name: int) -> float:
+        """The log uniform of one correction."""
+        return float(np.log(generator(self.problem.seed, self.streams.decision, name, self.done).random()))
 
 
 def surrogates_of(cohorts: Sequence[Cohort], steps: int) -> list[Surrogate]:
     """Every cohort as it stands after tune, for corrections every so many moves."""
     with jax.enable_x64(True):
-        return [Surrogate(cohort, steps) for cohort in cohorts]
+        return [
+            Surrogate(cohort.problem, cohort.chains, np.asarray(cohort.state.theta), cohort.state.tuning, steps)
+            for cohort in cohorts
+        ]
 
 
 def correct(
@@ -142,7 +149,7 @@ def correct(
     """One surrogate transition of every chain, for one pass over the rows (two for the first)."""
     model, rows = problem.target.model, problem.subsets.rows
     with jax.enable_x64(True):
-        sizes = np.cumsum([len(surrogate.chains) for surrogate in surrogates])[:-1]
+        sizes = np.cumsum([len(surrogate.theta) for surrogate in surrogates])[:-1]
         if values is None:
             values = np.split(log_posterior(model, rows, np.concatenate([s.theta for s in surrogates])), sizes)
         proposals = [surrogate.propose() for surrogate in surrogates]

@@ -22,7 +22,7 @@ from lwa.randomness import Purpose, keys
 from lwa.reference import Reference
 from lwa.subsets.chain import SubsetChain
 from lwa.subsets.tape import Entries, TapeWriter
-from lwa.target import Target, Terms
+from lwa.target import Given, Target, Terms
 
 ADAPT_EVERY = 32
 """Moves between two looks at the path during tune; a power of two, as pages are, so that none straddles a page."""
@@ -55,8 +55,8 @@ class Problem:
 
     @property
     def page(self) -> int:
-        """Moves a page, and transitions a page of the U chain."""
-        return self.subsets.page
+        """Moves a page."""
+        return self.subsets.moves
 
 
 class Moves(NamedTuple):
@@ -78,7 +78,7 @@ class Cohort:
     def __init__(self, problem: Problem, chains: Sequence[int], U: Subset, rows: Any, counts: Any, theta: Any) -> None:
         self.problem, self.chains = problem, chains
         with jax.enable_x64(True):
-            self.state = first_state(problem, rows, theta, U.tilt, counts)
+            self.state = first_state(problem, rows, theta, problem.subsets.given(U), counts)
             self.draws = blank_page(problem, self.state, problem.page)
         self.moves = 0
         self.frozen = problem.tune == 0
@@ -133,8 +133,8 @@ class Cohort:
         gain = np.zeros(self.problem.page) if self.frozen else steering_gain(self.moves + np.arange(self.problem.page))
         gain = np.broadcast_to(gain.astype(self.problem.dtype)[:, None], self.entries.ends.shape)
         u = self.entries
-        slots, rows, tilt, counts = jax.device_put((u.slots, u.rows, u.tilt, u.counts))
-        self.tape = Tape(slots, rows, noise, jnp.asarray(gain), tilt, counts)
+        slots, rows, given, counts = jax.device_put((u.slots, u.rows, as_held(u.given, self.problem.dtype), u.counts))
+        self.tape = Tape(slots, rows, noise, jnp.asarray(gain), given, counts)
 
     def _adapt(self, end: int) -> None:
         path = self.draws.theta[end - self._adapt_every : end]
@@ -161,11 +161,18 @@ def steering_gain(moves: NDArray[np.int64]) -> NDArray[np.float64]:
     return (1.0 + moves / 10.0) ** -0.6
 
 
-def first_state(problem: Problem, rows: Any, theta: Any, tilt: Array | None, counts: Any) -> State:
+def as_held(given: Given | None, dtype: Any) -> Given | None:
+    """A_U in the working precision, in which θ is; the slope in float64, since its terms cancel."""
+    if given is None or given.transport is None:
+        return given
+    return given._replace(transport=given.transport.astype(dtype))
+
+
+def first_state(problem: Problem, rows: Any, theta: Any, given: Given | None, counts: Any) -> State:
     """Every chain at its start, with its subset's rows on the device."""
-    rows, theta, counts = jax.device_put((rows, theta, counts))
+    rows, theta, given, counts = jax.device_put((rows, theta, as_held(given, problem.dtype), counts))
     tuning = jax.vmap(partial(problem.kernel.init, reference=problem.reference))(theta)
-    state = State(theta, evaluate(problem.target, theta, rows, tilt, counts), rows, tuning, counts)
+    state = State(theta, evaluate(problem.target, theta, rows, given, counts), rows, tuning, counts)
     return jax.tree.map(jnp.copy, state)  # `play` takes the memory over, so no two leaves may share it
 
 
@@ -178,9 +185,9 @@ def blank_page(problem: Problem, state: State, moves: int) -> Draw:
 
 
 @jax.jit
-def evaluate(target: Target, theta: Array, rows: Any, tilt: Array | None = None, counts: Array | None = None) -> Terms:
+def evaluate(target: Target, theta: Array, rows: Any, given: Given | None = None, counts: Array | None = None) -> Terms:
     """The log target of each chain at its θ given its own rows."""
-    return jax.vmap(target.evaluate)(theta, rows, tilt, counts)
+    return jax.vmap(target.evaluate)(theta, rows, given, counts)
 
 
 @partial(jax.jit, static_argnames=("moves", "kernel"))

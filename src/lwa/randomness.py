@@ -29,6 +29,11 @@ class Purpose(IntEnum):
     EXACT = 8
     EXACT_THETA = 9
     EXACT_SUBSET = 10
+    SUBSET_FEASIBLE = 11
+    PREDICTION = 12
+    POLISH = 13
+    POLISH_THETA = 14
+    POLISH_SUBSET = 15
 
 
 def as_seed(seed: object) -> int:

@@ -6,7 +6,7 @@ with float64 sums. It stops when the next step is small against the posterior's 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -24,6 +24,8 @@ from lwa.rows.slots import fill_up
 
 BLOCK = 16_384
 """Rows in one compiled evaluation; a last block that is shorter is filled up and masked."""
+EVALUATIONS = 2**20
+"""Rows × θ in one such evaluation at the most: 8 MiB a temporary array."""
 FIRST_ROWS = 2_000
 """Rows of the first subset; each next one has ten times as many."""
 CLOSE_ENOUGH = 0.01
@@ -57,15 +59,20 @@ class Reference:
         """H_N and the prior's: the inverse covariance of the Gaussian approximation."""
         return self.curvature + self.prior_curvature
 
-    @property
+    @cached_property
     def factor(self) -> NDArray[np.float64]:
         """F with F Fᵀ = precision⁻¹."""
         return np.linalg.inv(np.linalg.cholesky(self.precision)).T
 
-    @property
+    @cached_property
     def whitening(self) -> NDArray[np.float64]:
         """F⁻¹: F⁻¹ (θ - θ̂) is standard normal where the posterior is Gaussian."""
         return np.linalg.cholesky(self.precision).T
+
+    def furthest(self, theta: NDArray[Any]) -> float:
+        """The largest distance from θ̂ among many θ, `(..., d)`, in posterior sds."""
+        away = (theta - self.theta) @ self.whitening.T
+        return float(np.sqrt((away**2).sum(-1).max(initial=0.0)))
 
 
 @partial(jax.jit, static_argnames=("model",))
@@ -93,6 +100,42 @@ def sums_over(model: Model, batches: Any, theta: NDArray[np.float64]) -> Sums:
         done = jax.tree.map(np.asarray, block_sums(model, theta, *fill_up(batch, BLOCK, np.float64)))
         total = Sums(*(a + b for a, b in zip(total, done, strict=True)))
     return total
+
+
+def require_derivatives(model: Model, one: Any) -> None:
+    """Refuse a model that JAX cannot differentiate twice, before any pass over the rows.
+
+    Raises
+    ------
+    ModelError
+        With what JAX said, and which targets do without.
+    """
+    theta = jnp.asarray(model.ravel(model.init))
+    for name, function in (
+        ("log_likelihood", lambda theta: model.log_likelihood(model.unravel(theta), one).sum()),
+        ("log_prior", model.log_prior_at),
+    ):
+        try:
+            jax.eval_shape(jax.jacfwd(jax.grad(function)), theta)
+        except Exception as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise ModelError(
+                f"target='calibrated' needs derivatives of {name}, and JAX cannot take them: {reason.rstrip('.')}. "
+                "Write it with functions that JAX differentiates twice, or pass target='powered' or 'subposterior', "
+                "which need none."
+            ) from None
+
+
+def require_curved(model: Model, found: Sums) -> None:
+    """Refuse a log-likelihood that depends on a parameter but has no second derivative in it."""
+    flat = (np.asarray(found.curvature) == 0).all(1) & (np.asarray(found.gradient) != 0)
+    if flat.any():
+        names = ", ".join(name for name, is_flat in zip(model.scalar_names, flat, strict=True) if is_flat)
+        raise ModelError(
+            f"The second derivative of log_likelihood in {names} is zero for all rows though the first is not: it has "
+            "kinks or steps (an absolute value, a maximum, a rounding), so there is no curvature to calibrate by. Pass "
+            "target='powered' or 'subposterior', which need no derivatives."
+        )
 
 
 def find_reference(
@@ -146,6 +189,7 @@ def newton(
     best, step, here, decrement, slow = -np.inf, np.zeros_like(theta), theta, np.inf, 0
     for _ in range(MOST_STEPS):
         found, prior = sums_over(model, batches(), here), jax.tree.map(np.asarray, prior_sums(model, here))
+        require_curved(model, found)
         value = prior.value + weight * found.value
         if not value >= best - 1e-9 * abs(best):  # NaN too
             step = step / 2
@@ -169,7 +213,7 @@ def newton(
     raise ModelError(
         f"No mode of the posterior was found: Newton's method came to theta = {named(model, theta)} and did not "
         "settle. If values keep growing, the data may be perfectly separated or a direction unidentified: give those "
-        "parameters a proper prior, or pass reference= a point in the bulk."
+        "parameters a proper prior, pass reference= a point in the bulk, or target='powered', which needs no mode."
     )
 
 
@@ -189,3 +233,25 @@ def require_identified(model: Model, theta: NDArray[np.float64], precision: NDAr
         f"direction {np.round(direction / np.abs(direction).max(), 3).tolist()}). Drop one of these parameters or "
         "columns, or give them a proper prior."
     )
+
+
+@partial(jax.jit, static_argnames=("model",))
+def block_values(model: Model, thetas: Array, columns: Any, mask: Array) -> Array:
+    """Σ ℓ_k(θ) over a block, for each θ."""
+    return jax.vmap(lambda theta: jnp.where(mask, model.log_likelihood_at(theta, columns), 0.0).sum())(thetas)
+
+
+@partial(jax.jit, static_argnames=("model",))
+def prior_values(model: Model, thetas: Array) -> Array:
+    """log p(θ), for each θ."""
+    return jax.vmap(model.log_prior_at)(thetas)
+
+
+def log_posterior(model: Model, rows: Rows, thetas: NDArray[Any]) -> NDArray[np.float64]:
+    """log π of each θ up to a constant, from one streamed pass in float64; -inf where it is no density."""
+    thetas = thetas.astype(np.float64)
+    total = np.asarray(prior_values(model, thetas), np.float64)
+    size = max(64, min(BLOCK, EVALUATIONS // len(thetas)))
+    for batch in rows.blocks(size):
+        total = total + np.asarray(block_values(model, thetas, *fill_up(batch, size, np.float64)))
+    return np.where(total < np.inf, total, -np.inf)

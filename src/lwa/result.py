@@ -3,10 +3,10 @@
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,18 @@ if TYPE_CHECKING:
     from lwa.diagnostics.certificate import Certificate
 
 
+MOST_POLISHED = 1000
+"""Draws that `fit.polish` corrects in all unless told otherwise: a pass scores every one of them on every row."""
+
+
+class Origin(NamedTuple):
+    """What a run came from, which a saved one does not keep."""
+
+    model: Any
+    rows: Any
+    polish: Any  # (theta, passes, passes made before, display) -> Polished
+
+
 @dataclass(frozen=True, eq=False)
 class Result:
     """Draws of θ and how they came about; made by `lwa.sample` or `lwa.load`.
@@ -30,7 +42,7 @@ class Result:
     posterior, sample_stats
         Arrays `(chain, draw, *shape)` by name.
     attributes
-        Seed, settings, versions, fingerprint of the data, costs and warnings: all that JSON can hold.
+        Seed, settings, versions, fingerprint of the data, costs, warnings and certificate: all that JSON can hold.
     dims, coords
         Names and labels of the parameters' own axes.
     """
@@ -40,7 +52,7 @@ class Result:
     attributes: Mapping[str, Any]
     dims: Mapping[str, list[str]]
     coords: Mapping[str, list[Any]]
-    origin: tuple[Any, Any] | None = None  # the model and the rows, which a saved run does not keep
+    origin: Origin | None = None
 
     @property
     def draws(self) -> int:
@@ -83,12 +95,83 @@ class Result:
         return arviz.summary(self.idata, **options)
 
     def certify(self, **options: Any) -> "Certificate":
-        """How far are these draws from the posterior of all rows? Options are those of `lwa.certify`."""
+        """How far are these draws from the posterior of all rows? Kept with them, as `fit.certificate`.
+
+        Options are those of `lwa.certify`.
+        """
         if self.origin is None:
             raise InputError("A saved run keeps no model and no data. Pass them: lwa.certify(model, data, fit).")
         from lwa.diagnostics.certify import certify
 
-        return certify(*self.origin, self, **options)
+        found = certify(self.origin.model, self.origin.rows, self, **options)
+        self._keep("certificate", found.as_dict())
+        return found
+
+    def polish(self, passes: int = 5, *, draws: int | None = None, progress: bool = True) -> "Result":
+        """Correct draws by the full posterior: after so many passes over all rows they are draws of it.
+
+        Each pass moves every draw on the target given its chain's subset and accepts or refuses the outcome by all
+        rows (surrogate transitions), which leaves the full posterior invariant. What the calibrated target was off
+        shrinks by the share refused, at each pass; that share also bounds how far it was off, in total variation.
+
+        Parameters
+        ----------
+        passes
+            Corrections; one pass more scores the draws first.
+        draws
+            Draws a chain to correct, spread evenly over those kept; at most 1000 in all when not given.
+        progress
+            Show what is going on. Ctrl-C ends it after the pass at hand.
+
+        Returns
+        -------
+        Result
+            The corrected draws, with `attributes["polish_acceptance"]`.
+        """
+        if self.origin is None:
+            raise InputError("A saved run keeps no model and no data, so it cannot be polished. Sample again with it.")
+        for name, value in (("passes", passes), ("draws", draws)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise InputError(f"{name}={value!r} must be a whole number >= 1. Pass passes=5, for example.")
+        if self.draws == 0:
+            raise InputError("There are no draws to polish.")
+        from lwa.progress import Display
+
+        chains = len(next(iter(self.posterior.values())))
+        count = min(self.draws, max(1, MOST_POLISHED // chains) if draws is None else draws)
+        kept = np.linspace(0, self.draws - 1, count).round().astype(int)
+        theta = np.concatenate([values[:, kept].reshape(chains, count, -1) for values in self.posterior.values()], -1)
+        used = int(self.attributes.get("polish_passes", 0))
+        with Display(progress) as display:
+            done = self.origin.polish(theta, passes, used, display)
+        stats = {
+            "lp": done.log_posterior,
+            "acceptance_rate": done.acceptance,
+            "accepted": done.accepted,
+            "subset_accepted": done.refreshed,
+            "subset_distance": done.distance,
+            "n_rows_read": np.full(done.acceptance.shape, done.passes * len(self.origin.rows), np.int64),
+        }
+        told = {"polish_passes": used + done.passes, "polish_acceptance": float(done.acceptance.mean())}
+        before = {name: value for name, value in self.attributes.items() if name != "certificate"}
+        return replace(
+            self, posterior=self.origin.model.by_name(done.theta), sample_stats=stats, attributes=before | told
+        )
+
+    @property
+    def certificate(self) -> "Certificate | None":
+        """What `fit.certify()` found last, also after the run was saved and loaded; None if it was never called."""
+        from lwa.diagnostics.certificate import Certificate
+
+        kept = self.attributes.get("certificate")
+        return None if kept is None else Certificate.from_dict(kept)
+
+    def _keep(self, key: str, value: Any) -> None:
+        """One more attribute, in `idata` too if that was built before: others may hold it and have added to it."""
+        object.__setattr__(self, "attributes", {**self.attributes, key: value})
+        if "idata" in self.__dict__:
+            for group in self.idata.subtree:
+                group.attrs[key] = _flat(value)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the run to a folder that `lwa.load` reads."""
@@ -108,6 +191,8 @@ class Result:
         lines = [f"lwa.Result: {chains} chains x {self.draws} draws of {', '.join(self.posterior)}"]
         told = [("target", "target"), ("subset_size", "subset size"), ("seconds", "seconds"), ("stopped", "stopped")]
         lines += [f"  {label}: {self.attributes[key]}" for key, label in told if self.attributes.get(key)]
+        if kept := self.attributes.get("certificate"):
+            lines.append(f"  certificate: {kept['verdict'].split('. ')[0].rstrip('.')}")
         lines += [f"  warning: {warning}" for warning in self.attributes.get("warnings", [])]
         return "\n".join(lines)
 

@@ -8,34 +8,32 @@ from importlib.metadata import version
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from lwa import __version__
-from lwa.algorithm import Subset
 from lwa.blocks import Outcome, Run, carry_out
-from lwa.errors import InputError, LwaWarning
+from lwa.errors import InputError, LwaWarning, ModelError
 from lwa.models.check import check_model
 from lwa.models.model import Model
-from lwa.pipeline import Cohort, Problem, evaluate, page_length
+from lwa.pipeline import Cohort, Problem, as_held, evaluate
+from lwa.planning import Plan, edge, expansion_of, plan
+from lwa.polishing import Polisher
 from lwa.progress import Display
 from lwa.randomness import Purpose, generator
-from lwa.reference import Reference, find_reference, reference_at
-from lwa.result import Result
+from lwa.reference import Reference, find_reference, reference_at, require_derivatives
+from lwa.result import Origin, Result
 from lwa.rows import Rows, as_rows, survey
 from lwa.rows.slots import to_columns
 from lwa.settings import Settings
 from lwa.starts import find_starts, flat, given_starts
-from lwa.subsets.bandwidth import find_epsilon
-from lwa.subsets.chain import SubsetChain
-from lwa.subsets.leverage import NEEDED, Leverage, find_leverage
-from lwa.summaries import Curvature, Statistic
-from lwa.summaries.curvature import scores
-from lwa.target import Expansion, Target, power
+from lwa.summaries import Curvature
+from lwa.target import Target, power
 
 LARGEST_COHORT = 16
 """Chains in one program: past this a larger batch is no faster on a CPU core, and fewer cores would have work."""
+ACCEPTABLE = 0.05
+"""Predicted error of sds past which a user is warned before sampling."""
 ROUNDING = 0.1
 """Noise in the log acceptance ratio that float32 may bring. Its effect is of second order, 0.1²/2 = 0.5 %."""
 
@@ -44,8 +42,8 @@ def sample(
     model: Model,
     data: Any,
     *,
-    subset_size: int = 1000,
-    target: str = "powered",
+    subset_size: int | str = 1000,
+    target: str = "calibrated",
     exact: bool = False,
     summary: Any = "auto",
     epsilon: float | str = "auto",
@@ -62,6 +60,8 @@ def sample(
     initvals: Any = None,
     progress: bool = True,
     leverage: bool | str = "auto",
+    transport: bool | str = "auto",
+    tolerance: float = 0.02,
     reference: Any = None,
     precision: str = "auto",
 ) -> Result:
@@ -75,17 +75,19 @@ def sample(
         An array or a dict of arrays sharing their first axis, a pandas or polars DataFrame, an Arrow table, the path
         of a `.npy` file, or a `lwa.Rows`.
     subset_size
-        n, the rows of a subset U.
+        n, the rows of a subset U; or `"auto"`: the fewest with which sds are predicted to be right to `tolerance`, as
+        far as the budget goes.
     target
-        What θ is scored by given U: `"powered"` (log p + N/n Σ_U ℓ_k), `"subposterior"` (log p + Σ_U ℓ_k), or
-        `"calibrated"` (log p + ⟨g_N, δ⟩ + N/n Σ_U R_k(δ)): the linear term from all rows, only the remainder from U.
+        What θ is scored by given U: `"calibrated"` (log p + ⟨g_N, δ⟩ + N/n Σ_U R_k(A_U δ), δ = θ - θ̂): the linear term
+        from all rows, only the remainder from U; `"powered"` (log p + N/n Σ_U ℓ_k); `"subposterior"` (log p + Σ_U ℓ_k).
+        `"auto"` is calibrated where the model can be differentiated and has a mode, else powered, and says so.
     exact
         Correct the draws by the full posterior: after every `thinning` moves given U, one pass over all rows accepts or
         refuses where they led. No error is left but Monte Carlo; each draw costs a pass, shared by all chains.
     summary
         S, by which subsets are compared with all rows: `"auto"` (the mean of every column in units of its spread),
         `lwa.summaries.PerRow(function)` or `lwa.summaries.Counts(column)`. For `"calibrated"`, `"auto"` is
-        `lwa.summaries.Curvature()`.
+        nothing: U is transported instead. `lwa.summaries.Curvature()` chooses subsets by their curvature.
     epsilon
         ε of ν(U) ∝ Φ(‖S̄(Y_U) - s_N‖/ε), or `"auto"`: the tightest at which a quarter of U's proposals are accepted.
     draws, tune, chains
@@ -109,6 +111,11 @@ def sample(
     leverage
         For `"calibrated"`: draw rows by their share of the curvature, and weigh them accordingly. `"auto"` does so
         where single rows matter, as with rare dummies or heavy tails.
+    transport
+        For `"calibrated"`: evaluate U's rows at θ̂ + A_U δ, with A_U such that U's curvature is that of all rows.
+        Without it curvature varies with U and draws are too wide, unless `summary=lwa.summaries.Curvature()`.
+    tolerance
+        Error of sds, as a share of them, that `subset_size="auto"` may leave.
     reference
         For `"calibrated"`: a θ in the bulk of the posterior. Else the mode, found in a few passes over all rows.
     progress
@@ -136,14 +143,15 @@ def sample(
         subset_size=subset_size, target=target, exact=exact, summary=summary, epsilon=epsilon, draws=draws, tune=tune,
         chains=chains, thinning=thinning, seed=seed, budget=budget, subset_move=subset_move,
         subset_weight=subset_weight, kernel=kernel, refresh_steps=refresh_steps, leverage=leverage,
-        reference=reference, precision=precision,
+        transport=transport, tolerance=tolerance, reference=reference, precision=precision,
     )  # fmt: skip
     began = time.monotonic()
     with Display(progress) as display:
         rows = as_rows(data)
         settings.fit(len(rows))
+        starts = given_starts(model, initvals, settings.chains)
         with jax.enable_x64(True):
-            run = prepare(model, rows, settings, given_starts(model, initvals, chains), display)
+            run = prepare_or_fall_back(model, rows, settings, starts, display)
         try:
             outcome = carry_out(run, display)
         finally:
@@ -152,44 +160,95 @@ def sample(
     return conclude(run, outcome, time.monotonic() - began)
 
 
+def prepare_or_fall_back(
+    model: Model, rows: Rows, settings: Settings, given: list[NDArray[np.float64]] | None, display: Display
+) -> Run:
+    """`target="auto"`: calibrated where the model allows it, else powered, and the reason why."""
+    if settings.target != "auto":
+        return prepare(model, rows, settings, given, display)
+    try:
+        return prepare(model, rows, replace(settings, target="calibrated"), given, display)
+    except ModelError as error:
+        run = prepare(model, rows, settings.without_reference(len(rows)), given, display)
+        remark = f"target='auto' fell back to 'powered', since the calibrated target cannot be used here. {error}"
+        warnings.warn(remark, LwaWarning, stacklevel=3)
+        return replace(run, warned=[remark, *run.warned])
+
+
 def prepare(
     model: Model, rows: Rows, settings: Settings, given: list[NDArray[np.float64]] | None, display: Display
 ) -> Run:
-    """Check the model, survey the rows, settle ε, burn U in, find starts and a precision."""
-    N, n = len(rows), settings.subset_size
+    """Check the model, survey the rows, settle how U moves, find starts and a precision."""
+    N, began = len(rows), time.monotonic()
     one = rows.take(np.zeros(1, np.int64))
     check_model(model, one, np.float32)
-    summary = settings.summary
-    informed = settings.target == "calibrated" and isinstance(summary, Curvature)  # the reference's passes gather it
-    gathering = None if informed else summary.gather()
+    calibrated = settings.target == "calibrated"
+    informed = settings.summary is None or (calibrated and isinstance(settings.summary, Curvature))
+    gathering = None if informed or settings.summary is None else settings.summary.gather()
     visitors = [] if gathering is None else [gathering.visit]
     surveyed = survey(rows, visitors, progress=lambda done: display.show("all rows", done, N))
-    expanded = expand(model, rows, settings, given, display) if settings.target == "calibrated" else None
-    subsets = subset_chain(model, rows, settings, gathering.finish() if gathering else None, expanded, one)
-    scored = Target(model, power(settings.target, n, N))
-    if expanded is not None:
-        scored = replace(scored, expansion=Expansion(jnp.asarray(expanded.theta), jnp.asarray(expanded.gradient)))
-    plans: list[tuple[list[int], Subset, Any]] = []
-    for chains in cohorts_of(settings.chains):
-        U = subsets.burn_in(subsets.start(chains), chains)
-        if informed:
-            require_definite(np.asarray(U.distance), n, N)
-        plans.append((chains, U, subsets.take(U)))
+    if calibrated:
+        require_derivatives(model, one)
+    expanded = expand(model, rows, settings, given, display) if calibrated else None
+    most = rows_within(settings, N, N / max(1e-3, time.monotonic() - began))
+    statistic = gathering.finish() if gathering else None
+    planned = plan(model, rows, settings, statistic, expanded, cohorts_of(settings.chains), most)
+    subsets = planned.subsets
+    settings = replace(settings, subset_size=subsets.n)
+    scored = Target(model, power(settings.target, subsets.n, N), None if expanded is None else expansion_of(expanded))
+    batches = [subsets.take(U) for _, U in planned.firsts]
     around = [expanded.theta] if expanded is not None else given
-    dtype = choose_precision(settings.precision, scored, plans[0][2], settings.seed, around)
+    dtype = choose_precision(settings.precision, scored, batches[0], settings.seed, around)
     problem = Problem(subsets, scored, settings.kernel, settings.refresh_steps, settings.tune, dtype, expanded)
     begun = []
-    for chains, U, batch in plans:
-        columns = to_columns(batch, dtype, axis=1)
-        counts = subsets.counts(U)
-        theta = find_starts(scored, (columns, U.tilt, counts), settings.seed, chains, given, expanded, dtype)
+    for (chains, U), batch in zip(planned.firsts, batches, strict=True):
+        columns, counts = to_columns(batch, dtype, axis=1), subsets.counts(U)
+        known = (columns, as_held(subsets.given(U), dtype), counts)
+        theta = find_starts(scored, known, settings.seed, chains, given, expanded, dtype)
         begun.append((chains, U, columns, counts, theta))
     cohorts = [Cohort(problem, *start) for start in begun]
     display.say(
         f"{settings.chains} chains: {settings.tune} moves of tune, then {settings.draws} draws. "
-        f"Each move reads {n:,} of {N:,} rows; epsilon {subsets.epsilon:.3g}, {np.dtype(dtype).name}."
+        f"Each move reads {subsets.n:,} of {N:,} rows, in {np.dtype(dtype).name}. {in_words(planned)}"
     )
-    return Run(settings, problem, cohorts, surveyed)
+    return Run(settings, problem, cohorts, surveyed, planned, warn_of(planned, settings))
+
+
+def rows_within(settings: Settings, N: int, rows_a_second: float) -> float:
+    """The largest n with which the draws fit half the budget, at the speed of the passes made so far."""
+    moves = settings.chains * (settings.tune + 2 * settings.draws)
+    affordable = min(settings.budget.rows, settings.budget.seconds * rows_a_second) / (2 * moves)
+    return max(1.0, min(N, affordable))
+
+
+def in_words(planned: Plan) -> str:
+    """How U moves."""
+    subsets = planned.subsets
+    told = [f"U by its statistics, epsilon {subsets.epsilon:.3g}" if subsets.statistic.dimension else "U uniform"]
+    if subsets.leverage is not None:
+        told.append("rows drawn by leverage")
+    if subsets.calibration is not None and subsets.calibration.frame is not None:
+        told.append("curvature transported")
+    if planned.predicted is not None:
+        told.append(f"sds predicted right to {planned.predicted:.1%}")
+    if np.isfinite(planned.renewal):
+        told.append(f"U renews its rows in {planned.renewal:,.0f} moves")
+    return ", ".join(told) + "."
+
+
+def warn_of(planned: Plan, settings: Settings) -> list[str]:
+    """What must be said before the first move."""
+    told = []
+    if planned.predicted is not None and planned.predicted > ACCEPTABLE:
+        n, N = planned.subsets.n, len(planned.subsets.rows)
+        enough = min(N, int(np.ceil(n * planned.predicted / settings.tolerance)))
+        told.append(
+            f"With subset_size={n} sds are predicted to be off by {planned.predicted:.0%}: curvature still varies from "
+            f"subset to subset. Pass subset_size={enough}, transport=True or exact=True."
+        )
+    for remark in told:
+        warnings.warn(remark, LwaWarning, stacklevel=4)
+    return told
 
 
 def expand(
@@ -206,61 +265,12 @@ def expand(
     return found
 
 
-def subset_chain(
-    model: Model,
-    rows: Rows,
-    settings: Settings,
-    statistic: Statistic | None,
-    expanded: Reference | None,
-    one: Any,
-) -> SubsetChain:
-    """The U chain with its ε settled."""
-    n, move = settings.subset_size, settings.subset_move
-    carry = None if expanded is None else scores(model, expanded)
-    if statistic is None:
-        assert expanded is not None
-        statistic = Curvature().at(model, expanded, len(rows))
-    page = page_length(entry_bytes(model, one, statistic, move.replaced(n)))
-    epsilon = settings.epsilon or 1.0
-    leverage = None if expanded is None else choose_leverage(model, rows, settings, expanded)
-    chain = SubsetChain(rows, statistic, move, settings.subset_weight, epsilon, n, settings.seed, page, carry, leverage)
-    return chain if settings.epsilon is not None else chain.at(find_epsilon(chain))
-
-
-def choose_leverage(model: Model, rows: Rows, settings: Settings, expanded: Reference) -> Leverage | None:
-    """q where it is asked for, or where one row would hold much of a direction's curvature in a uniform subset."""
-    if settings.leverage is False:
-        return None
-    found = find_leverage(model, rows, expanded)
-    needed = found.largest * model.dimension**0.5 / settings.subset_size > NEEDED
-    return found if settings.leverage is True or needed else None
-
-
-def require_definite(distance: NDArray[np.float64], n: int, N: int) -> None:
-    """Refuse subsets whose curvature is so far from that of all rows that it need not be positive definite.
-
-    Distances fall like 1/√n, so this tells which n would do.
-    """
-    if (worst := float(distance.max())) >= 1.0:
-        enough = min(N, int(np.ceil(n * (worst / 0.5) ** 2)))
-        raise InputError(
-            f"subset_size={n} is too small for the calibrated target: a subset's curvature differs from that of all "
-            f"rows by {worst:.2g} of it, and must differ by less than 1. Pass subset_size={enough}, or less epsilon."
-        )
-
-
 def cohorts_of(chains: int) -> list[list[int]]:
     """Chains by cohort: two at least, for two cores, all of one size. The last is filled up with chains to discard."""
     if jax.default_backend() != "cpu":
         return [list(range(chains))]
     size = min(-(-chains // 2), LARGEST_COHORT)
     return [list(range(first, first + size)) for first in range(0, chains, size)]
-
-
-def entry_bytes(model: Model, one: Any, statistic: Statistic, k: int) -> int:
-    """What one move of one chain takes on the tape and among the draws."""
-    row = sum(leaf.nbytes for leaf in jax.tree.leaves(one))
-    return k * (row + 8 * statistic.dimension + 12) + 16 * model.dimension
 
 
 def choose_precision(asked: str, target: Target, batch: Any, seed: int, given: list[NDArray[np.float64]] | None) -> Any:
@@ -287,15 +297,11 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
     """Name the draws, record how they came about, and say what a user should know."""
     settings, problem, kept = run.settings, run.problem, outcome.kept
     model = problem.target.model
-    posterior, start = {}, 0
-    for name, shape in model.shapes.items():
-        size = int(np.prod(shape))
-        posterior[name] = kept.theta[..., start : start + size].reshape(*kept.theta.shape[:2], *shape)
-        start += size
+    posterior = model.by_name(kept.theta)
     stats = {name: values for name, values in kept._asdict().items() if name != "theta"}
     if problem.subsets.statistic.dimension == 0:
         stats["subset_distance"] = np.full_like(stats["subset_distance"], np.nan)
-    told = remarks(run, outcome)
+    told = run.warned + remarks(run, outcome)
     attributes = {
         "inference_library": "lwa",
         "inference_library_version": __version__,
@@ -311,6 +317,12 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
         "thinning": outcome.thinning,
         "precision": np.dtype(problem.dtype).name,
         "leverage": problem.subsets.leverage is not None,
+        "transport": problem.subsets.calibration is not None and problem.subsets.calibration.frame is not None,
+        "informed": problem.subsets.statistic.dimension > 0,
+        "predicted_sd_error": run.planned.predicted,
+        "subset_refresh_rate": run.planned.refresh_rate,
+        "subset_renewal_moves": run.planned.renewal if np.isfinite(run.planned.renewal) else None,
+        "kernel": problem.kernel.describe(outcome.tuning),
         "page_moves": problem.page,
         "cohort_chains": len(run.cohorts[0].chains),
         "moves": outcome.moves,
@@ -319,15 +331,17 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
         "nonfinite_proposals": outcome.invalid,
         "seconds": round(seconds, 3),
         "sampling_seconds": round(outcome.seconds, 3),
+        "moves_a_second": round(outcome.rate, 1),
         "stopped": outcome.stopped,
         "warnings": told,
         "settings": settings.record(),
     }
-    for remark in told:
+    for remark in told[len(run.warned) :]:
         warnings.warn(remark, LwaWarning, stacklevel=3)
     dims = {name: list(axes) for name, axes in (model.dims or {}).items()}
     coords = {name: list(labels) for name, labels in (model.coords or {}).items()}
-    return Result(posterior, stats, attributes, dims, coords, (model, problem.subsets.rows))
+    origin = Origin(model, problem.subsets.rows, Polisher(problem, outcome.tuning))
+    return Result(posterior, stats, attributes, dims, coords, origin)
 
 
 def step_of_the_mode(run: Run) -> float:
@@ -336,10 +350,10 @@ def step_of_the_mode(run: Run) -> float:
     To first order the mode moves by H_N⁻¹ (N/n) Σ (g_in - g_out), and rows' gradients have variance H_N / N where the
     model is right: √(2 k N) / n along any direction, whatever the model.
     """
-    settings, N = run.settings, run.survey.length
-    if settings.target != "powered" or settings.exact or settings.subset_size == N:
+    settings, N, n = run.settings, run.survey.length, run.problem.subsets.n
+    if settings.target != "powered" or settings.exact or n == N:
         return 0.0
-    return float(np.sqrt(2 * settings.subset_move.replaced(settings.subset_size) * N) / settings.subset_size)
+    return float(np.sqrt(2 * run.problem.subsets.move.replaced(n) * N) / n)
 
 
 def remarks(run: Run, outcome: Outcome) -> list[str]:
@@ -353,13 +367,23 @@ def remarks(run: Run, outcome: Outcome) -> list[str]:
             f"{outcome.invalid} proposals ({share:.1%}) had a log target that was NaN or +inf and were rejected. "
             "Mend the model there, or give those values log density -inf."
         )
-    lag, size = step_of_the_mode(run), run.settings.subset_size
+    lag, size = step_of_the_mode(run), run.problem.subsets.n
     if lag > 2.0 * run.settings.refresh_steps**0.5:
-        enough = "" if run.settings.subset_move.replaced(size) == size else f"subset_size={int(lag * size / 2) + 1}, "
+        enough = "" if run.problem.subsets.move.replaced(size) == size else f"subset_size={int(lag * size / 2) + 1}, "
         told.append(
             f"Each refresh of U moves the subset's own mode by about {lag:.0f} posterior sds, faster than theta "
             f"follows, so the draws lag behind. Pass {enough}refresh_steps={int(lag**2 / 4) + 1} or "
             "target='subposterior'."
+        )
+    if outcome.furthest > 0.9 * (end := edge(run.problem.target.model.dimension)):
+        told.append(
+            f"A chain came {outcome.furthest:.0f} posterior sds away from the reference point, where the calibrated "
+            f"target ends ({end:.0f}): the posterior has heavy tails or another mode there. Pass target='powered'."
+        )
+    if outcome.infeasible:
+        told.append(
+            f"In {outcome.infeasible:.1%} of the moves the subset's curvature was not positive definite and theta held "
+            f"still. Pass subset_size={2 * run.problem.subsets.n}."
         )
     if outcome.kept.lp.size and (rate := float(outcome.kept.acceptance_rate.mean())) < 0.05:
         told.append(f"Only {rate:.1%} of the moves were accepted: the kernel did not adapt. Pass a longer tune.")

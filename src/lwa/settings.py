@@ -1,6 +1,6 @@
 """What a user asked for, checked, before any data is read."""
 
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from lwa.errors import InputError, one_of
 from lwa.parameters import Autoregressive, Kernel, RandomWalk
 from lwa.randomness import as_seed
 from lwa.subsets.bandwidth import as_epsilon
-from lwa.subsets.moves import Move, as_move
+from lwa.subsets.moves import Move, Swap, as_move
 from lwa.subsets.weights import Weight, as_weight
 from lwa.summaries import Summary, as_summary
 from lwa.target import NAMES
@@ -22,10 +22,10 @@ PRECISIONS = ["auto", "float32", "float64"]
 class Settings:
     """The arguments of `lwa.sample`, each of its right kind."""
 
-    subset_size: int
+    subset_size: int | None  # None: to be found
     target: str
     exact: bool
-    summary: Summary
+    summary: Summary | None  # None: to be chosen, for the calibrated target
     epsilon: float | None  # None: to be found
     draws: int
     tune: int
@@ -33,54 +33,79 @@ class Settings:
     thinning: int | None  # None: to be found
     seed: int
     budget: Budget
-    subset_move: Move
+    subset_move: Move | None  # None: to be chosen, for the calibrated target
     subset_weight: Weight
     kernel: Kernel
     refresh_steps: int
     leverage: bool | str
+    transport: bool | str
+    tolerance: float
     reference: Any
     precision: str
 
     @classmethod
     def check(cls, **given: Any) -> "Settings":
         """Refuse what cannot be meant."""
-        move = as_move(given["subset_move"])
-        for option, valid in (("target", NAMES), ("precision", PRECISIONS)):
+        calibrated = as_text(given["target"]) in ("calibrated", "auto")
+        move = as_move(given["subset_move"]) or (None if calibrated else Swap(1))
+        for option, valid in (("target", [*NAMES, "auto"]), ("precision", PRECISIONS)):
             if not (isinstance(given[option], str) and given[option] in valid):
                 raise one_of(option, given[option], valid)
-        calibrated = given["target"] == "calibrated"
+        if as_text(given["subset_size"]) == "auto" and not calibrated:
+            raise InputError(
+                f"subset_size='auto' needs a target that can tell how far off it is, not target={given['target']!r}. "
+                "Pass target='calibrated', or subset_size=1000, for example."
+            )
         if given["reference"] is not None and not calibrated:
             raise InputError(
                 f"target={given['target']!r} uses no reference. Pass target='calibrated', or leave it out."
             )
         return cls(
-            subset_size=whole("subset_size", given["subset_size"], least=1, example=1000),
+            subset_size=auto_or_whole("subset_size", given["subset_size"], example=1000),
             target=given["target"],
             exact=yes_or_no("exact", given["exact"]),
-            summary=as_summary(given["summary"], weighted=move.weighted, calibrated=calibrated),
+            summary=as_summary(given["summary"], weighted=move is None or move.weighted, calibrated=calibrated),
             epsilon=as_epsilon(given["epsilon"]),
             draws=whole("draws", given["draws"], least=1, example=1000),
             tune=whole("tune", given["tune"], least=0, example=1000),
             chains=whole("chains", given["chains"], least=1, example=4),
-            thinning=as_thinning(given["thinning"]),
+            thinning=auto_or_whole("thinning", given["thinning"], example=1),
             seed=as_seed(given["seed"]),
             budget=as_budget(given["budget"]),
             subset_move=move,
             subset_weight=as_weight(given["subset_weight"]),
             kernel=as_kernel(given["kernel"], calibrated=calibrated),
             refresh_steps=whole("refresh_steps", given["refresh_steps"], least=1, example=1),
-            leverage="auto" if as_text(given["leverage"]) == "auto" else yes_or_no("leverage", given["leverage"]),
+            leverage=auto_or_not("leverage", given["leverage"]),
+            transport=auto_or_not("transport", given["transport"]),
+            tolerance=as_tolerance(given["tolerance"]),
             reference=given["reference"],
             precision=given["precision"],
         )
 
+    def without_reference(self, N: int) -> "Settings":
+        """The same for the powered target, where `"auto"` falls back to it."""
+        move = self.subset_move or Swap(1)
+        return replace(
+            self,
+            target="powered",
+            subset_size=self.subset_size or min(1000, N),
+            subset_move=move,
+            summary=self.summary or as_summary("auto", weighted=move.weighted),
+            kernel=RandomWalk() if self.kernel == Autoregressive() else self.kernel,
+            reference=None,
+        )
+
     def fit(self, N: int) -> None:
         """Refuse a subset that the data cannot hold."""
+        if self.subset_size is None:
+            return
         if self.subset_size > N:
             raise InputError(
                 f"subset_size={self.subset_size} exceeds the {N} rows of the data. Pass subset_size <= {N}."
             )
-        self.subset_move.replaced(self.subset_size)
+        if self.subset_move is not None:
+            self.subset_move.replaced(self.subset_size)
 
     def record(self) -> dict[str, Any]:
         """As JSON; the same settings give the same record in every process."""
@@ -99,18 +124,27 @@ def plain(value: Any) -> Any:
     return getattr(value, "__qualname__", None) or repr(value)
 
 
-def as_thinning(thinning: object) -> int | None:
-    """Transitions a kept draw; None where `"auto"` asks for a choice after tune."""
-    if isinstance(thinning, str) and thinning == "auto":
-        return None
-    return whole("thinning", thinning, least=1, example=1)
+def auto_or_whole(name: str, value: object, *, example: int) -> int | None:
+    """A whole number from 1 on; None where `"auto"` leaves it to lwa."""
+    return None if as_text(value) == "auto" else whole(name, value, least=1, example=example, also=" or 'auto'")
 
 
-def whole(name: str, value: object, *, least: int, example: int) -> int:
+def auto_or_not(name: str, value: object) -> bool | str:
+    """True, False or `"auto"`."""
+    return "auto" if as_text(value) == "auto" else yes_or_no(name, value, also=" or 'auto'")
+
+
+def as_tolerance(value: object) -> float:
+    """A share between 0 and 1."""
+    if isinstance(value, float | int | np.number) and not isinstance(value, bool) and 0.0 < value < 1.0:
+        return float(value)
+    raise InputError(f"tolerance={value!r} must lie between 0 and 1. Pass tolerance=0.02, for sds right to 2 %.")
+
+
+def whole(name: str, value: object, *, least: int, example: int, also: str = "") -> int:
     """A whole number that is at least `least`."""
     if isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= least:
         return int(value)
-    also = " or 'auto'" if name == "thinning" else ""
     raise InputError(f"{name}={value!r} must be a whole number >= {least}{also}. Pass {name}={example}, for example.")
 
 
@@ -119,11 +153,11 @@ def as_text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def yes_or_no(name: str, value: object) -> bool:
+def yes_or_no(name: str, value: object, also: str = "") -> bool:
     """True or False, and nothing that merely looks like it."""
     if isinstance(value, bool):
         return value
-    raise InputError(f"{name}={value!r} must be True or False. Pass {name}=False, for example.")
+    raise InputError(f"{name}={value!r} must be True or False{also}. Pass {name}=False, for example.")
 
 
 def as_kernel(kernel: object, *, calibrated: bool) -> Kernel:

@@ -4,7 +4,7 @@
 |------------------|-----------------------|------------------------------------------------|
 | `"subposterior"` | log p + Σ_U ℓ_k       | the paper as written: as wide as n rows' own   |
 | `"powered"`      | log p + (N/n) Σ_U ℓ_k | right spread, centred on the subset's own mode |
-| `"calibrated"`   | log p + ⟨g_N, δ⟩ + (N/n) Σ_U R_k(δ) | the subset's own curvature, and third order in δ |
+| `"calibrated"`   | log p + ⟨g_N, δ⟩ + (N/n) Σ_U R_k(A_U δ) | third order in δ; with A_U = I, U's own curvature |
 """
 
 from dataclasses import dataclass, field
@@ -18,14 +18,24 @@ from lwa.errors import one_of
 from lwa.models.model import Model
 from lwa.rows.slots import put
 
-NAMES = ["powered", "subposterior", "calibrated"]
+NAMES = ["calibrated", "powered", "subposterior"]
 
 
 class Expansion(NamedTuple):
-    """What all N rows say at the reference point θ̂."""
+    """What all N rows say at the reference point θ̂, and how far from it the target reaches."""
 
     theta: Array  # θ̂
     gradient: Array  # g_N = Σ_{all} ∇ℓ_k(θ̂)
+    whitening: Array  # F⁻¹: ‖F⁻¹ δ‖ counts sds
+    radius: Array  # beyond so many of them the target is zero: a logarithmic tail does not outweigh the linear term
+
+
+class Given(NamedTuple):
+    """What the calibrated target must know of U besides its rows."""
+
+    slope: Array  # (d,)    g_N - w A_Uᵀ Σ_U c_k ∇ℓ_k(θ̂), float64
+    transport: Array | None = None  # (d, d)  A_U, with A_Uᵀ H_U A_U = H_N; the identity where there is none
+    feasible: Array | None = None  # ()      whether H_U is positive definite; else U scores nothing and θ holds still
 
 
 class Terms(NamedTuple):
@@ -53,20 +63,21 @@ class Target:
 
     Written out, with δ = θ - θ̂ and a remainder R_k(δ) = ℓ_k(θ̂+δ) - ℓ_k(θ̂) - ⟨∇ℓ_k(θ̂), δ⟩ from the subset alone,
 
-        log p + ⟨g_N, δ⟩ + w Σ_U R_k(δ)  =  log p + w Σ_U ℓ_k(θ) + ⟨g_N - w Σ_U ∇ℓ_k(θ̂), δ⟩ + a constant given U:
+        log p + ⟨g_N, δ⟩ + w Σ_U R_k(A δ)
+            =  log p + w Σ_U ℓ_k(θ̂ + A δ) + ⟨g_N - w Aᵀ Σ_U ∇ℓ_k(θ̂), δ⟩ + a constant given U:
 
-    the powered target, tilted. Σ_U ∇ℓ_k(θ̂) depends on U alone, so the U chain carries it. Where rows are drawn with
-    probabilities q_k, every sum over U counts them c_k = 1/(N q_k) times.
+    the powered target, transported by A and tilted. A and the tilt depend on U alone, so the U chain brings them along.
+    Where rows are drawn with probabilities q_k, every sum over U counts them c_k = 1/(N q_k) times.
     """
 
     model: Model = field(metadata={"static": True})
     power: float | Array  # w
     expansion: Expansion | None = None
 
-    def evaluate(self, theta: Array, rows: Any, tilt: Array | None = None, counts: Array | None = None) -> Terms:
-        """All n terms at θ; `rows` has its slots on the last axis, `tilt` is Σ_U c_k ∇ℓ_k(θ̂), `counts` the c_k."""
-        terms = self.model.log_likelihood_at(theta, rows)
-        return self._sum(theta, self.model.log_prior_at(theta), terms, tilt, counts)
+    def evaluate(self, theta: Array, rows: Any, given: Given | None = None, counts: Array | None = None) -> Terms:
+        """All n terms at θ; `rows` has its slots on the last axis, `counts` are the c_k."""
+        terms = self.model.log_likelihood_at(self._transported(theta, given), rows)
+        return self._sum(theta, self.model.log_prior_at(theta), terms, given, counts)
 
     def refresh(
         self,
@@ -74,21 +85,39 @@ class Target:
         theta: Array,
         slots: Array,
         incoming: Any,
-        tilt: Array | None = None,
+        rows: Any,
+        given: Given | None = None,
         counts: Array | None = None,
     ) -> Terms:
-        """The terms at the same θ after `incoming` took `slots` of U: what was cached for those slots is stale."""
+        """The terms at the same θ after `incoming` took `slots` of U, now `rows`: what was cached there is stale.
+
+        Where U transports θ, another U puts it elsewhere, and all terms are.
+        """
         if slots.shape[-1] == 0:
             return terms
-        rows = put(slots, self.model.log_likelihood_at(theta, incoming), terms.rows)
-        return self._sum(theta, terms.prior, rows, tilt, counts)
+        if given is not None and given.transport is not None:
+            return self.evaluate(theta, rows, given, counts)
+        values = put(slots, self.model.log_likelihood_at(theta, incoming), terms.rows)
+        return self._sum(theta, terms.prior, values, given, counts)
 
-    def _sum(self, theta: Array, prior: Array, rows: Array, tilt: Array | None, counts: Array | None) -> Terms:
+    def _transported(self, theta: Array, given: Given | None) -> Array:
+        """θ̂ + A_U δ."""
+        if self.expansion is None or given is None or given.transport is None:
+            return theta
+        away = (theta - self.expansion.theta).astype(theta.dtype)
+        return (self.expansion.theta + given.transport @ away).astype(theta.dtype)
+
+    def _sum(self, theta: Array, prior: Array, rows: Array, given: Given | None, counts: Array | None) -> Terms:
         double = rows.astype(jnp.float64)
         likelihood = (double if counts is None else counts * double).sum(-1)
         total = prior.astype(jnp.float64) + self.power * likelihood
-        if self.expansion is not None and tilt is not None:
-            total += (self.expansion.gradient - self.power * tilt) @ (theta - self.expansion.theta)
+        if self.expansion is not None and given is not None:
+            away = theta - self.expansion.theta
+            sds = self.expansion.whitening.astype(theta.dtype) @ away.astype(theta.dtype)
+            scored = jnp.sum(sds**2) <= self.expansion.radius**2
+            if given.feasible is not None:
+                scored &= given.feasible
+            total = jnp.where(scored, total + given.slope @ away, -jnp.inf)
         return Terms(prior, rows, total)
 
 

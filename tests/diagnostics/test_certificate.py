@@ -154,6 +154,9 @@ def judged(name, what, seed):
     found = lwa.certify(known.model, known.data, {"beta": draws}, **QUIET)
     inside = np.all(np.abs(found.shift - shift) <= found.shift_error)
     inside &= np.all(np.abs(found.sd_ratio - ratio) <= found.sd_ratio_error)
+    if what == "exact":
+        inside &= np.all(np.abs(found.moved) <= found.moved_error)
+        inside &= np.all(np.abs(found.widened) <= found.widened_error)
     if what == "independent":
         inside &= np.all(np.abs(found.eigenvalues - eigenvalues)[[0, -1]] <= found.eigenvalues_error[[0, -1]])
     return found, bool(inside)
@@ -313,30 +316,46 @@ def test_scores_are_those_of_all_rows():
     model, data = case("logistic").model, {name: column[:4999] for name, column in case("logistic").data.items()}
     points = TRUTH + np.random.default_rng(1).normal(scale=0.1, size=(300, D))
     with jax.enable_x64(True), Display(False) as display:
-        found = score(model, as_rows(data), points, np.eye(D), display)
+        found = score(model, as_rows(data), points, points[::-1] + 0.1, np.eye(D), display)
 
         def whole(beta):
             theta = {"beta": beta}
             return model.log_prior(theta) + model.log_likelihood(theta, data).sum()
 
         value, gradient = jax.vmap(jax.value_and_grad(whole))(points)
+        proposed = jax.vmap(whole)(points[::-1] + 0.1)
     np.testing.assert_allclose(found.log_density, value, rtol=1e-12)
     np.testing.assert_allclose(found.gradient, gradient, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found.proposed, proposed, rtol=1e-12)
 
 
-@pytest.mark.parametrize(("offset", "expected"), [(0.0, np.float32), (1e4, np.float64)])
-def test_float32_where_its_rounding_is_not_felt(offset, expected):
-    """A mean of 70,000 normal rows: near 0 single precision serves, near 10⁴ its rounding is a fifth of an sd."""
+@pytest.mark.parametrize(
+    ("offset", "constant", "expected"), [(0.0, 0.0, np.float32), (1e4, 0.0, np.float64), (0.0, 1e4, np.float64)]
+)
+def test_float32_where_its_rounding_is_not_felt(offset, constant, expected):
+    """A mean of 70,000 normal rows: near 0 single precision serves, near 10⁴ its rounding is a fifth of an sd.
+
+    A constant in the log-likelihood changes no gradient, but is what log ratios are differences of.
+    """
     y = offset + np.random.default_rng(1).normal(size=70_000)
     sd = 1 / np.sqrt(70_000)
-    points = y.mean() + sd * np.random.default_rng(2).normal(size=(30, 1))
+    model = lwa.Model(lambda mu, y: constant - 0.5 * (y - mu) ** 2, lambda mu: 0.0 * mu, init=0.0)
+    points, proposals = y.mean() + sd * np.random.default_rng(2).normal(size=(2, 30, 1))
     with jax.enable_x64(True):
-        assert choose_precision(MODEL, as_rows(y), points, np.array([[sd]])) is expected
+        assert choose_precision(model, as_rows(y), points, proposals, np.array([[sd]])) is expected
     draws = y.mean() + sd * np.random.default_rng(3).normal(size=(4, 1000))
-    model = lwa.Model(MODEL.log_likelihood, lambda mu: 0.0 * mu, init=0.0)
     found = lwa.certify(model, y, {"theta": draws}, **QUIET)
     assert found.passed
     assert abs(found.mean[0] - y.mean()) < 0.005 * sd
+    assert found.total_variation < 0.03
+
+
+def test_proposals_outside_the_support_do_not_ask_for_float64():
+    y = np.random.default_rng(1).normal(size=70_000)
+    model = lwa.Model(lambda mu, y: jnp.where(mu < 0.01, -0.5 * (y - mu) ** 2, -jnp.inf), lambda mu: 0.0 * mu, init=0.0)
+    points, proposals = np.linspace(-0.01, 0.009, 30)[:, None], np.linspace(-0.01, 0.02, 30)[:, None]
+    with jax.enable_x64(True):
+        assert choose_precision(model, as_rows(y), points, proposals, np.array([[0.004]])) is np.float32
 
 
 def test_one_program_serves_all_blocks():
@@ -383,6 +402,10 @@ def test_the_certificate_can_be_read_and_kept():
     assert kept["shift"] == found.shift.tolist()
     assert found.table() in repr(found)
     assert found.verdict in repr(found)
+    assert "% of exact moves are accepted" in found.verdict
+    again = lwa.Certificate.from_dict(kept)
+    assert again.as_dict() == found.as_dict()
+    assert repr(again) == repr(found)
     assert max(map(len, found.table().splitlines())) <= 88
 
 

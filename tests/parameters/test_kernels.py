@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 import lwa
-from lwa.parameters import RandomWalk
+from lwa.parameters import Autoregressive, RandomWalk
 
 ONE_ROW = np.zeros(1)
 COVARIANCE = np.array([[4.0, 1.8, 0.0], [1.8, 1.0, 0.01], [0.0, 0.01, 0.01]])
@@ -34,11 +34,12 @@ KERNELS = [RandomWalk(), RandomWalk(target_accept=0.5, scale=5.0)]
 
 
 def draws_of(log_density, init, kernel):
-    """Many chains, one row: the likelihood is the target."""
+    """Many chains, one row: the likelihood is the target, calibrated or not."""
     model = lwa.Model(log_density, lambda theta: 0.0, init)
+    target = "calibrated" if isinstance(kernel, Autoregressive) else "powered"
     run = lwa.sample(
-        model, ONE_ROW, subset_size=1, draws=500, tune=3000, chains=32, thinning=20, seed=6, kernel=kernel,
-        precision="float64", progress=False,
+        model, ONE_ROW, target=target, subset_size=1, draws=500, tune=3000, chains=32, thinning=20, seed=6,
+        kernel=kernel, precision="float64", progress=False,
     )  # fmt: skip
     return run.posterior["theta"], run.sample_stats["acceptance_rate"]
 
@@ -56,7 +57,7 @@ def test_correlated_gaussian(kernel):
     assert abs(acceptance.mean() - kernel.target_accept) < 0.08
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+@pytest.mark.parametrize("kernel", [*KERNELS, Autoregressive(), Autoregressive(fallback=False)], ids=str)
 @pytest.mark.parametrize(
     ("log_density", "law"), [(skewed, stats.gumbel_l), (bounded, stats.beta(2, 3))], ids=["skewed", "bounded"]
 )
@@ -75,7 +76,9 @@ def test_a_nan_is_rejected_counted_and_told():
         init=1.0,
     )
     with pytest.warns(lwa.LwaWarning, match="NaN"):
-        run = lwa.sample(model, ONE_ROW, subset_size=1, draws=200, tune=500, thinning=5, seed=1, progress=False)
+        run = lwa.sample(
+            model, ONE_ROW, target="powered", subset_size=1, draws=200, tune=500, thinning=5, seed=1, progress=False
+        )
     assert run.attributes["nonfinite_proposals"] > 0
     assert (run.posterior["theta"] > 0).all()
 

@@ -111,7 +111,7 @@ def test_burn_in_brings_the_distance_down_to_its_law():
         chains = range(200)
         start = chain.start(chains)
         random = np.asarray(start.distance)
-        U = chain.burn_in(start, chains)
+        U, _ = chain.burn_in(start, chains)
         early = np.asarray(U.distance)
         for page in range(8):
             U, _ = chain.advance(U, chains, page)
@@ -125,7 +125,7 @@ def test_epsilon_auto_reaches_its_refresh_rate():
     with jax.enable_x64(True):
         chain = chain_on(DATA, page=1024)
         chain = chain.at(find_epsilon(chain))
-        U = chain.burn_in(chain.start([0, 1]), [0, 1])
+        U, _ = chain.burn_in(chain.start([0, 1]), [0, 1])
         rates = []
         for page in range(10):
             U, done = chain.advance(U, [0, 1], page)

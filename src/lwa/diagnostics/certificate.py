@@ -1,9 +1,10 @@
 """The certificate: what was measured, against what is tolerated, in words."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from statistics import NormalDist
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +22,17 @@ NEAR_GAUSSIAN = 0.9
 
 
 class Finding(NamedTuple):
-    """One quantity against its tolerance; `size`, `bar` and `tolerance` share a unit."""
+    """One quantity against its tolerance; `size`, `bar` and `tolerance` share a unit.
+
+    A second opinion is about something that another finding measures too. It may say more, but need not: that it is
+    vague says nothing against the draws.
+    """
 
     words: str
     size: float
     bar: float
     tolerance: float
+    second_opinion: bool = False
 
     @property
     def condemned(self) -> bool:
@@ -36,7 +42,8 @@ class Finding(NamedTuple):
     @property
     def unclear(self) -> bool:
         """Whether it is out of tolerance and not by chance, but maybe by little; or not measured well enough to say."""
-        return self.size > max(self.tolerance, self.bar) or not self.bar <= RESOLUTION * self.tolerance
+        vague = not self.bar <= RESOLUTION * self.tolerance
+        return self.size > max(self.tolerance, self.bar) or (vague and not self.second_opinion)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,6 +69,18 @@ class Certificate:
         Of H^½ Σ H^½: variance of the draws / variance of π along the directions where they differ the most and the
         least, found from one half of the draws and measured on the other. All are 1 for exact draws; where
         correlations are wrong, some are not, though every `sd_ratio` be 1.
+    moved, moved_error
+        By how many sds of π one exact move shifts the mean of each parameter. A draw θ moves to an independent θ' ~ G,
+        the Gaussian with the mean and covariance of the draws, with probability α = min(1, π(θ')G(θ) / π(θ)G(θ')), and
+        stays otherwise; what is told is E[α (θ' - θ)] / E[α]. It is 0 for exact draws whatever π is, about -`shift`
+        for those shifted by little, and nearer to 0 for those that are far off.
+    widened, widened_error
+        By which share such a move changes the variance of each parameter (around the mean of the draws): 0 for exact
+        draws whatever π is, negative for those too wide.
+    total_variation, total_variation_error
+        1 - E[α], the rate at which such moves are refused. For draws of π this bounds the total variation distance
+        between π and G: 0 where π is Gaussian and its draws are many. It is no verdict on draws: exact ones of a π that
+        is not Gaussian are refused as well, and G has d(d + 3)/2 numbers that few draws leave uncertain.
     r_squared
         How well a straight line explains the gradients: 1 where π is Gaussian. The further below, the more the sizes of
         effects are approximations. No effect is none whatever it is.
@@ -82,6 +101,12 @@ class Certificate:
     overall_shift_error: float
     eigenvalues: NDArray[np.float64]
     eigenvalues_error: NDArray[np.float64]
+    moved: NDArray[np.float64]
+    moved_error: NDArray[np.float64]
+    widened: NDArray[np.float64]
+    widened_error: NDArray[np.float64]
+    total_variation: float
+    total_variation_error: float
     r_squared: float
     effective_draws: float
     chains: int
@@ -105,6 +130,12 @@ class Certificate:
         for value, error in zip(self.eigenvalues, self.eigenvalues_error, strict=True):
             words = f"along one direction the variance is {value:.2f} ± {error:.2f} times the posterior's"
             found.append(Finding(words, *on_log_scale(value, error), float(2 * np.log(WORST_WIDTH))))
+        for name, moved, error in zip(self.names, self.moved, self.moved_error, strict=True):
+            words = f"an exact move shifts {name} by {moved:.2f} ± {error:.2f} sd"
+            found.append(Finding(words, abs(moved), error, SHIFT, second_opinion=True))
+        for name, widened, error in zip(self.names, self.widened, self.widened_error, strict=True):
+            words = f"an exact move changes the variance of {name} by {widened:.0%} ± {error:.0%}"
+            found.append(Finding(words, abs(widened), error, WIDTH**2 - 1, second_opinion=True))
         return found
 
     @cached_property
@@ -130,7 +161,9 @@ class Certificate:
             width = max(np.abs(np.log(self.sd_ratio)) + np.log1p(self.sd_ratio_error / self.sd_ratio))
             text = (
                 "pass: in the region these draws visit nothing sets them apart from the posterior of all rows. Means "
-                f"are right to {shift:.2g} sd and sds to {np.expm1(width):.1%} at the worst, error bars included."
+                f"are right to {shift:.2g} sd and sds to {np.expm1(width):.1%} at the worst, error bars included. "
+                f"{1 - self.total_variation:.0%} of exact moves are accepted, and no mean moves by more than "
+                f"{max(np.abs(self.moved) + self.moved_error):.2g} sd."
             )
         else:
             vague = max((finding for finding in self.findings if finding.unclear), key=lambda f: f.bar / f.tolerance)
@@ -145,7 +178,7 @@ class Certificate:
         return text
 
     def table(self) -> str:
-        """Effects with their error bars, one line a parameter, then the worst directions."""
+        """Effects with their error bars, one line a parameter, then the worst directions and what exact moves do."""
         wide = max(len("variance ratio"), *map(len, self.names))
         lines = [f"{'':{wide}}  {'mean':>10} {'sd':>10}  {'shift / sd':>15}  {'sd ratio':>15}"]
         for row in zip(
@@ -170,7 +203,15 @@ class Certificate:
             "Worst directions",
             f"{'shift / sd':{wide}}  {self.overall_shift:.3f} ± {self.overall_shift_error:.3f}",
             f"{'variance ratio':{wide}}  {extremes}",
+            "An exact move",
+            f"{'is refused':{wide}}  {self.total_variation:.3f} ± {self.total_variation_error:.3f}",
         ]
+        for label, changes, errors in (
+            ("shift / sd", self.moved, self.moved_error),
+            ("variance", self.widened, self.widened_error),
+        ):
+            most = int(np.argmax(np.abs(changes)))
+            lines.append(f"{label:{wide}}  {changes[most]:+.3f} ± {errors[most]:.3f} at most, of {self.names[most]}")
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
@@ -180,11 +221,18 @@ class Certificate:
         }
         return plain | {"outcome": self.outcome, "passed": self.passed, "verdict": self.verdict}
 
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Self:
+        """The certificate that `as_dict` has written."""
+        kept = {field.name: plain[field.name] for field in fields(cls)}
+        arrays = {name: np.array(value) for name, value in kept.items() if isinstance(value, list) and name != "names"}
+        return cls(**(kept | arrays))
+
     def __repr__(self) -> str:
         """Verdict, table and what they rest on."""
         return (
             f"lwa.Certificate: {self.verdict}\n{self.table()}\n"
-            f"Gradients of {self.rows:,} rows at {self.points} of {self.chains} x {self.draws} draws; "
+            f"Gradients of {self.rows:,} rows at, and moves from, {self.points} of {self.chains} x {self.draws} draws; "
             f"R² {self.r_squared:.3f}, {self.effective_draws:.0f} effective draws. "
             f"±: error bars that hold together with {CONFIDENCE:.0%}."
         )

@@ -11,6 +11,7 @@ from lwa.diagnostics.draws import at_least_two_chains, draws_of, spread, spread_
 from lwa.diagnostics.gradients import score
 from lwa.diagnostics.monte_carlo_error import effective_draws
 from lwa.diagnostics.stein import Effects, Evidence, effects, effects_in_worst_directions, fits
+from lwa.diagnostics.transitions import Moves, moves, proposals, transition
 from lwa.errors import InputError
 from lwa.models.check import check_model
 from lwa.models.model import Model
@@ -23,7 +24,13 @@ def certify(model: Model, data: Any, idata: Any, *, points: int | None = None, p
 
     The gradient g = ∇log π is taken at `points` of the draws, all at once, and regressed on θ. Its slope is -H and its
     root μ, the precision and mean of π where π is near Gaussian: they come with almost no noise and do not inherit the
-    draws' error. The mean and covariance of all draws are compared with them. No check sees a mode never visited.
+    draws' error. The mean and covariance of all draws are compared with them.
+
+    A second opinion, which assumes nothing of π's shape, comes with the same pass: exact Metropolis-Hastings moves from
+    those draws to as many of a Gaussian with their mean and covariance, made from random numbers with a fixed seed.
+    Such moves leave π as it is: if they change the mean or variance of the draws, these are not π's.
+
+    No check sees a mode never visited.
 
     Parameters
     ----------
@@ -35,7 +42,8 @@ def certify(model: Model, data: Any, idata: Any, *, points: int | None = None, p
         The draws: a `lwa.Result`, an `xarray.DataTree` with a group `posterior`, or a dict of arrays
         `(chain, draw, *shape)` by parameter. A model whose θ is one bare array calls it `theta`.
     points
-        Draws at which to take the gradient, spread evenly over all; 300, or 8 a parameter, when not given.
+        Draws at which to take the gradient and to start moves, spread evenly over all; 300, or 8 a parameter, when not
+        given.
     progress
         Show a bar.
 
@@ -57,17 +65,20 @@ def certify(model: Model, data: Any, idata: Any, *, points: int | None = None, p
     where = spread_evenly(draws, points)
     mean, factor = spread(model, draws)
     scored = draws.reshape(-1, model.dimension)[where]
+    ends = proposals(len(where), model.dimension)
     with Display(progress) as display, jax.enable_x64(True):
         check_model(model, rows.take(np.zeros(1, np.int64)), np.float64)
-        gradient = score(model, rows, scored, factor, display).gradient
+        scores = score(model, rows, scored, mean + ends @ factor.T, factor, display)
     white = np.linalg.solve(factor, (draws - mean).reshape(-1, len(mean)).T).T
-    evidence = Evidence(white.reshape(draws.shape), white[where], gradient @ factor)
-    return certificate(model, evidence, where, mean, factor, len(rows))
+    evidence = Evidence(white.reshape(draws.shape), white[where], scores.gradient @ factor)
+    tried = moves(white[where], ends, scores.log_density, scores.proposed)
+    return certificate(model, evidence, tried, where, mean, factor, len(rows))
 
 
 def certificate(
     model: Model,
     evidence: Evidence,
+    tried: Moves,
     where: NDArray[np.int64],
     mean: NDArray[np.float64],
     factor: NDArray[np.float64],
@@ -82,14 +93,16 @@ def certificate(
     ]
     plainly, worst = effects(evidence, factor.T), effects_in_worst_directions(*halves)
     fit = fits(evidence)[1]
-    standard_errors = standard_errors_a_bar(3 * model.dimension + 1)
+    sd = np.sqrt(((factor @ fit.covariance) * factor).sum(1))
+    change = transition(tried, evidence.draws, factor.T)
+    standard_errors = standard_errors_a_bar(5 * model.dimension + 2)
     shift_bar, width_bar = bars(plainly, standard_errors)
     worst_shift_bar, worst_width_bar = bars(worst, standard_errors)
     ratio, eigenvalues = np.exp(plainly.log_ratio), np.exp(2 * worst.log_ratio[1:])
     return Certificate(
         names=model.scalar_names,
         mean=mean + factor @ fit.mean,
-        sd=np.sqrt(((factor @ fit.covariance) * factor).sum(1)),
+        sd=sd,
         shift=plainly.shift,
         shift_error=shift_bar,
         sd_ratio=ratio,
@@ -98,6 +111,12 @@ def certificate(
         overall_shift_error=float(worst_shift_bar[0]),
         eigenvalues=eigenvalues,
         eigenvalues_error=eigenvalues * np.expm1(2 * worst_width_bar[1:]),
+        moved=change.moved / sd,
+        moved_error=standard_errors * change.moved_error / sd,
+        widened=change.widened,
+        widened_error=standard_errors * change.widened_error,
+        total_variation=change.rejected,
+        total_variation_error=standard_errors * change.rejected_error,
         r_squared=fit.explained,
         effective_draws=float(effective_draws(evidence.draws).min()),
         chains=chains,

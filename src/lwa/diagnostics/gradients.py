@@ -1,5 +1,6 @@
-"""log π and ∇log π of all rows at many parameter values, in one streamed pass."""
+"""log π of all rows at many parameter values, and ∇log π at some of them, in one streamed pass."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,21 +18,27 @@ from lwa.rows import Batch, Rows, survey
 from lwa.rows.slots import fill_up
 
 EVALUATIONS = 2**20
-"""Points × rows in one compiled call: 8 MiB a temporary array. At 300 points, blocks of 1024 to 4096 rows are equally
-fast and 16,384 half as fast (logistic, d = 10, 2 cores)."""
-TRIAL_ROWS = 4096
-"""Rows on which the rounding of float32 is measured. With fewer than `WORTH_A_TRIAL` times as many, float64 it is."""
-WORTH_A_TRIAL = 16
+"""Points and proposals × rows in one compiled call: 4 MiB a temporary array. At 300 of each, blocks of 1024 to 4096
+rows are equally fast and 16,384 half as fast (logistic, d = 10, 2 cores)."""
+TRIAL_SHARE, FEWEST_TRIAL_ROWS, MOST_TRIAL_ROWS = 1 / 16, 4096, 65_536
+"""Rows on which the rounding of float32 is measured. Where a sixteenth of all are fewer than 4096, float64 it is. The
+error of T rows is taken N/T times, as if all rows erred alike. Errors that do not are overrated by √(N/T): so T grows
+with N, or a logistic regression would seem to need float64 from N = 5·10⁷ instead of 2·10⁸."""
+TRIAL_POINTS = 30
 ROUNDING = 0.005
 """What float32 may add to a shift, in sds of the draws. Unlike a log ratio, a gradient is no small difference of large
 numbers: for a logistic regression at N = 10⁶ no gradient moves by more than 2·10⁻⁵ sd, at a third of the cost."""
+LOG_RATIO_ROUNDING = 0.05
+"""What float32 may add to a log ratio of posterior densities, as a root mean square: acceptance probabilities change by
+a twentieth, either way, which is not felt in a mean over hundreds. Logistic, N = 10⁶: 5·10⁻⁵, and 2·10⁻⁴ by trial."""
 
 
 class Scores(NamedTuple):
-    """The log posterior and its gradient at M points."""
+    """The log posterior at M points and at K proposals, and its gradient at the points."""
 
-    log_density: NDArray[np.float64]  # (M,)  good to 0.005 only at N = 10⁶, where rows were scored in float32
+    log_density: NDArray[np.float64]  # (M,)
     gradient: NDArray[np.float64]  # (M, d)
+    proposed: NDArray[np.float64]  # (K,)  log density again; may be infinite or NaN
 
 
 class Sums(NamedTuple):
@@ -39,23 +46,33 @@ class Sums(NamedTuple):
 
     log_density: Array
     gradient: Array
+    proposed: Array
 
 
 def score(
-    model: Model, rows: Rows, points: NDArray[np.float64], factor: NDArray[np.float64], display: Display
+    model: Model,
+    rows: Rows,
+    points: NDArray[np.float64],
+    proposals: NDArray[np.float64],
+    factor: NDArray[np.float64],
+    display: Display,
 ) -> Scores:
-    """log π and ∇log π at each of the `points` (M, d); `factor` Fᵀ maps gradients to units of the draws' own spread."""
-    size = max(1, EVALUATIONS // len(points))
-    precision = choose_precision(model, rows, points, factor)
+    """log π at each of the `points` (M, d) and `proposals` (K, d), ∇log π at the points.
+
+    `factor` F is that of the draws' covariance: gradients times F are in units of their own spread.
+    """
+    size = max(1, EVALUATIONS // (len(points) + len(proposals)))
+    precision = choose_precision(model, rows, points, proposals, factor)
     with users_function("log_prior", "theta to be differentiated"):
-        prior = Sums(*prior_scores(model, jnp.asarray(points)))
+        prior = prior_scores(model, jnp.asarray(points), jnp.asarray(proposals))
     require_finite(model, points, prior, "log_prior")
     total = jax.tree.map(jnp.zeros_like, prior)
+    places = points.astype(precision), proposals.astype(precision)
 
     def add(batch: Batch) -> None:
         nonlocal total
         with users_function("log_likelihood", "theta to be differentiated"):
-            total = add_block(model, total, points.astype(precision), *fill_up(batch, size, precision))
+            total = add_block(model, total, *places, *fill_up(batch, size, precision))
 
     survey(rows, [add], size, lambda done: display.show("gradients", done, len(rows)))
     require_finite(model, points, total, "log_likelihood")
@@ -63,37 +80,58 @@ def score(
 
 
 @partial(jax.jit, static_argnames=("model",))
-def add_block(model: Model, total: Sums, points: Array, columns: Any, mask: Array) -> Sums:
+def add_block(model: Model, total: Sums, points: Array, proposals: Array, columns: Any, mask: Array) -> Sums:
     """`total` and what one block of rows adds to it; `mask` is False where a row only fills the block up."""
 
     def value(theta: Array) -> Array:
-        return jnp.where(mask, model.log_likelihood_at(theta, columns), 0.0).sum()
+        # Rows are added up in float64: log ratios are small differences of such sums.
+        return jnp.where(mask, model.log_likelihood_at(theta, columns), 0.0).sum(dtype=jnp.float64)
 
-    found = jax.vmap(jax.value_and_grad(value))(points)
-    return Sums(*(a + b.astype(jnp.float64) for a, b in zip(total, found, strict=True)))
+    return jax.tree.map(jnp.add, total, sums_at(value, points, proposals))
 
 
 @partial(jax.jit, static_argnames=("model",))
-def prior_scores(model: Model, points: Array) -> tuple[Array, Array]:
+def prior_scores(model: Model, points: Array, proposals: Array) -> Sums:
     """The log prior and its gradient."""
-    return jax.vmap(jax.value_and_grad(lambda theta: model.log_prior_at(theta).astype(jnp.float64)))(points)
+    return sums_at(lambda theta: model.log_prior_at(theta).astype(jnp.float64), points, proposals)
 
 
-def choose_precision(model: Model, rows: Rows, points: NDArray[np.float64], factor: NDArray[np.float64]) -> Any:
-    """float32 for the rows' own gradients if its rounding, measured on some rows, would not be felt; else float64."""
+def sums_at(value: Callable[[Array], Array], points: Array, proposals: Array) -> Sums:
+    """Value and gradient at the points, value alone at the proposals."""
+    density, gradient = jax.vmap(jax.value_and_grad(value))(points)
+    return Sums(density, gradient.astype(jnp.float64), jax.vmap(value)(proposals))
+
+
+def choose_precision(
+    model: Model,
+    rows: Rows,
+    points: NDArray[np.float64],
+    proposals: NDArray[np.float64],
+    factor: NDArray[np.float64],
+) -> Any:
+    """float32 for the rows' own terms if its rounding, measured on some rows, would not be felt; else float64."""
     N = len(rows)
-    if N < WORTH_A_TRIAL * TRIAL_ROWS:
+    T = min(int(TRIAL_SHARE * N), MOST_TRIAL_ROWS)
+    if T < FEWEST_TRIAL_ROWS:
         return np.float64
-    batch = rows.take(np.linspace(0, N - 1, TRIAL_ROWS).astype(np.int64))
-    few = points[:: max(1, len(points) // 30)]
-    zero = Sums(jnp.zeros(len(few)), jnp.zeros(few.shape))
+    batch = rows.take(np.linspace(0, N - 1, T).astype(np.int64))
+    count = min(TRIAL_POINTS, len(points), len(proposals))
+    few = [places[np.linspace(0, len(places) - 1, count).astype(np.int64)] for places in (points, proposals)]
+
+    def sums(precision: Any) -> Sums:
+        zero = Sums(jnp.zeros(count), jnp.zeros(few[0].shape), jnp.zeros(count))
+        places = (part.astype(precision) for part in few)
+        return jax.tree.map(np.asarray, add_block(model, zero, *places, *fill_up(batch, T, precision)))
+
     with users_function("log_likelihood", "theta to be differentiated"):
-        single, double = (
-            np.asarray(add_block(model, zero, few.astype(precision), *fill_up(batch, TRIAL_ROWS, precision)).gradient)
-            for precision in (np.float32, np.float64)
-        )
-    moved = np.abs((single - double) @ factor).max() * N / TRIAL_ROWS
-    return np.float32 if moved <= ROUNDING else np.float64  # NaN is float64's to explain
+        single, double = sums(np.float32), sums(np.float64)
+    with np.errstate(invalid="ignore"):
+        here, there = single.log_density - double.log_density, single.proposed - double.proposed
+        off = (there - here)[np.isfinite(double.proposed)]  # elsewhere, rounding or not, nothing moves there
+    moved = np.abs((single.gradient - double.gradient) @ factor).max() * N / T
+    noise = np.sqrt((off**2).sum() / max(1, len(off))) * N / T
+    # NaN is float64's to explain.
+    return np.float32 if moved <= ROUNDING and noise <= LOG_RATIO_ROUNDING else np.float64
 
 
 def require_finite(model: Model, points: NDArray[np.float64], scores: Sums, function: str) -> None:

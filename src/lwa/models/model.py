@@ -111,6 +111,15 @@ class Model:
             start += size
         return jax.tree.unflatten(jax.tree.structure(self.init), leaves)
 
+    def by_name(self, draws: np.ndarray) -> dict[str, np.ndarray]:
+        """Flat vectors `(..., d)` as one array `(..., *shape)` a parameter."""
+        named, start = {}, 0
+        for name, shape in self.shapes.items():
+            size = int(np.prod(shape))
+            named[name] = draws[..., start : start + size].reshape(*draws.shape[:-1], *shape)
+            start += size
+        return named
+
     def log_prior_at(self, vector: Array) -> Array:
         """log p at a flat θ."""
         return jnp.asarray(self.log_prior(self.unravel(vector)))

@@ -43,12 +43,16 @@ class Kernel(ABC):
         """Lines 7-9 of Algorithm 1."""
 
     @abstractmethod
-    def steer(self, tuning: Any, info: Info, gain: Array) -> Any:
-        """Learn from one move; must return `tuning` as it was where the gain is 0."""
+    def steer(self, tuning: Any, noise: Any, info: Info, gain: Array) -> Any:
+        """Learn from one move and the noise it was made of; must return `tuning` as it was where the gain is 0."""
 
     @abstractmethod
     def adapt(self, tuning: Any, path: Array, moves: Array) -> Any:
         """Learn from the θ path `(m, d)` of the last m moves, `moves` being their number so far."""
+
+    @abstractmethod
+    def describe(self, tuning: Any) -> str:
+        """In one line, how θ was moved; `tuning` is that of all chains, leaves `(chains, ...)`."""
 
 
 def metropolis(

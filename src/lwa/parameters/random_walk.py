@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from numbers import Real
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from lwa.errors import InputError
@@ -22,6 +23,7 @@ class Tuning(NamedTuple):
     mean: Array  # (d,)    running moments of the path
     covariance: Array  # (d, d)
     shaped: Array  # ()      whether a reference gave the shape, which is then kept
+    learnt: Array  # ()      whether the shape is that of the path
 
 
 class Noise(NamedTuple):
@@ -86,17 +88,21 @@ class RandomWalk(Kernel):
             scale, covariance = optimal_scale(d), factor @ factor.T
         return Tuning(
             jnp.log(scale).astype(dtype), factor.astype(dtype), theta, covariance.astype(dtype),
-            jnp.asarray(reference is not None),
+            jnp.asarray(reference is not None), jnp.asarray(False),
         )  # fmt: skip
+
+    def propose(self, tuning: Tuning, theta: Array, direction: Array) -> Array:
+        """θ' = θ + scale · factor · z."""
+        return theta + jnp.exp(tuning.log_scale) * (tuning.factor @ direction)
 
     def step(
         self, noise: Noise, tuning: Tuning, theta: Array, terms: Terms, evaluate: Evaluate
     ) -> tuple[Array, Terms, Info]:
-        """θ' = θ + scale · factor · z. Q is symmetric."""
-        proposed = theta + jnp.exp(tuning.log_scale) * (tuning.factor @ noise.direction)
+        """Q is symmetric."""
+        proposed = self.propose(tuning, theta, noise.direction)
         return metropolis(noise.log_u, theta, terms, proposed, evaluate(proposed))
 
-    def steer(self, tuning: Tuning, info: Info, gain: Array) -> Tuning:
+    def steer(self, tuning: Tuning, noise: Any, info: Info, gain: Array) -> Tuning:
         """log scale ← log scale + gain (acceptance - target)."""
         surprise = (info.acceptance - self.target_accept).astype(tuning.log_scale.dtype)
         return tuning._replace(log_scale=tuning.log_scale + gain * surprise)
@@ -118,10 +124,14 @@ class RandomWalk(Kernel):
         shrink = d / (d + moves / 10.0)
         factor = jnp.linalg.cholesky((1 - shrink) * covariance + shrink * jnp.diag(variance))
         usable = jnp.all(jnp.isfinite(factor)) & jnp.all(variance > 0) & ~tuning.shaped
-        first = jnp.all(tuning.covariance == 0)
-        log_scale = jnp.where(usable & first, jnp.log(optimal_scale(d)), tuning.log_scale)
+        log_scale = jnp.where(usable & ~tuning.learnt, jnp.log(optimal_scale(d)), tuning.log_scale)
         factor = jnp.where(usable, factor, tuning.factor)
         dtype = tuning.factor.dtype
         return Tuning(
-            log_scale.astype(dtype), factor.astype(dtype), mean.astype(dtype), covariance.astype(dtype), tuning.shaped
-        )
+            log_scale.astype(dtype), factor.astype(dtype), mean.astype(dtype), covariance.astype(dtype), tuning.shaped,
+            tuning.learnt | usable,
+        )  # fmt: skip
+
+    def describe(self, tuning: Tuning) -> str:
+        """The step size in units of the shape, typical of the chains."""
+        return f"adaptive random walk, step size {np.exp(np.mean(tuning.log_scale)):.2g}"

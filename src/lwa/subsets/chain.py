@@ -1,6 +1,6 @@
 """The chain on ν(U) ∝ Φ(‖S̄(Y_U) - s_N‖/ε), as an object of its own: it knows rows and statistics, never θ."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -11,12 +11,14 @@ from jax import Array
 from numpy.typing import NDArray
 
 from lwa.algorithm import Candidate, Subset, assess, write
+from lwa.calibration import Calibration
 from lwa.randomness import Purpose, generator
 from lwa.rows import Batch, Rows
 from lwa.subsets.leverage import Leverage
 from lwa.subsets.moves import Move
 from lwa.subsets.weights import Weight
 from lwa.summaries import Statistic
+from lwa.target import Given
 
 BURN_IN_RENEWALS = 5
 """U's burn-in ends once it has accepted this many times n rows: each slot has then been renewed about so often."""
@@ -31,7 +33,7 @@ class Page(NamedTuple):
     distance: NDArray[np.float64]
     slots: NDArray[np.int32]  # (..., k)
     rows: Batch  # the incoming rows, leaves (..., k, *shape)
-    tilt: NDArray[np.float64] | None  # (..., c)
+    given: Given | None  # what else θ's target needs to know of U; leaves (..., d) and (..., d, d)
     counts: NDArray[np.float64] | None  # (..., k)  what the incoming rows count, where q is not uniform
 
 
@@ -46,9 +48,15 @@ class SubsetChain:
     epsilon: float
     n: int
     seed: int
-    page: int  # transitions a page
-    carry: Callable[[Batch], NDArray[np.float64]] | None = None  # (m rows) -> (m, c), see `Subset.carried`
+    page: int  # proposals a page
+    calibration: Calibration | None = None  # what rows carry for the calibrated target; no part of ν
     leverage: Leverage | None = None  # q; uniform, and without repeats, where there is none
+    reach: float = np.inf  # the distance at which ν ends
+
+    @property
+    def moves(self) -> int:
+        """θ moves, at least, that follow a page of transitions in which U' is proposed."""
+        return self.page * self.move.every
 
     def start(self, chains: Sequence[int]) -> Subset:
         """A uniform subset for each chain, or independent draws of q."""
@@ -70,10 +78,16 @@ class SubsetChain:
         """What U sums over its slots: c_k S(Y_k) - s_N and c_k times what is carried, `(..., s, slots)`."""
         counts = None if self.leverage is None else self.leverage.counts(indices.ravel())
         statistics = self.statistic.centred(batch, counts) if indices.size else np.zeros((0, self.statistic.dimension))
-        if self.carry is None or not indices.size:
+        if self.calibration is None or not indices.size:
             return by_slot(statistics, indices.shape), None
-        carried = self.carry(batch) if counts is None else counts[:, None] * self.carry(batch)
-        return by_slot(statistics, indices.shape), by_slot(carried, indices.shape)
+        carried = self.calibration.carry(batch)
+        return by_slot(statistics, indices.shape), by_slot(
+            carried if counts is None else counts[:, None] * carried, indices.shape
+        )
+
+    def given(self, U: Subset) -> Given | None:
+        """What θ's target needs to know of each chain's subset besides its rows."""
+        return None if self.calibration is None or U.sums is None else self.calibration.given(U.sums)
 
     def counts(self, U: Subset) -> NDArray[np.float64] | None:
         """What each row of U counts, 1/(N q_k); None where q is uniform."""
@@ -106,20 +120,25 @@ class SubsetChain:
         candidates, batch = self.candidates(chains, page, purpose)
         epsilon = jnp.asarray(self.epsilon if self.move.weighted else np.inf)
         exchange = self.move.exchange and self.leverage is None  # independent slots may repeat a row
-        U, accepted, distance, tilt = write(U, candidates, self.weight, epsilon, exchange=exchange)
-        accepted, distance, slots, tilt = jax.tree.map(np.asarray, (accepted, distance, candidates.slots, tilt))
+        U, accepted, distance, sums = write(U, candidates, self.weight, epsilon, exchange=exchange, reach=self.reach)
+        given = None if self.calibration is None or sums is None else self.calibration.given(sums)
+        accepted, distance, slots, given = jax.tree.map(np.asarray, (accepted, distance, candidates.slots, given))
         counts = None if self.leverage is None else self.leverage.counts(np.asarray(candidates.incoming))
-        return U, Page(accepted, distance, slots, batch, tilt, counts)
+        return U, Page(accepted, distance, slots, batch, given, counts)
 
-    def burn_in(self, U: Subset, chains: Sequence[int]) -> Subset:
-        """Forget the uniform start before θ sees any subset: finished without θ, so it biases nothing."""
+    def burn_in(self, U: Subset, chains: Sequence[int]) -> tuple[Subset, float]:
+        """Forget the uniform start before θ sees any subset: finished without θ, so it biases nothing.
+
+        Also returns the share of proposals accepted at the end of it.
+        """
         if not self.move.weighted or self.statistic.dimension == 0:
-            return U  # a uniform subset is a draw of ν already
-        k, renewed, proposed, page = self.move.replaced(self.n), np.zeros(len(chains)), 0, 0
+            return U, 1.0  # a uniform subset is a draw of ν already
+        k, renewed, proposed, page, rate = self.move.replaced(self.n), np.zeros(len(chains)), 0, 0, 0.0
         while renewed.min() < BURN_IN_RENEWALS * self.n and proposed < BURN_IN_LIMIT * self.n:
             U, done = self.advance(U, chains, page, Purpose.SUBSET_BURN_IN)
             renewed, proposed, page = renewed + k * done.accepted.sum(0), proposed + k * self.page, page + 1
-        return U
+            rate = float(done.accepted.mean())
+        return U, rate
 
     def at(self, epsilon: float) -> "SubsetChain":
         """The same chain with another bandwidth."""

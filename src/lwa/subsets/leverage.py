@@ -1,8 +1,8 @@
 """q: rows drawn by their share of the curvature, for data in which a few rows carry a direction by themselves.
 
 A dummy true in 200 of 10⁶ rows is absent from most uniform subsets, which then know nothing of its coefficient. With
-q_k = α/N + (1-α) h_k / Σh, h_k the size of a row's whitened curvature at θ̂, such rows come as often as they matter, and
-count 1/(N q_k) of a uniform row, which is at most 1/α.
+q_k = α/N + (1-α) h_k / Σh, h_k the trace of a row's whitened curvature at θ̂, such rows come as often as they matter,
+and count 1/(N q_k) of a uniform row, which is at most 1/α.
 
 Slots are then independent draws of q before Φ: ν(U) ∝ Φ(‖S̄_w(Y_U) - s_N‖/ε) Π q(u_i), rows may repeat, and an incoming
 row drawn from q cancels from the acceptance ratio.
@@ -25,8 +25,6 @@ UNIFORM_SHARE = 0.5
 CELL = 32
 """Rows whose weights are summed together: sums take N/4 bytes of memory, and few weights are read to find a row."""
 PASS_ROWS = 16_384
-NEEDED = 1.0
-"""Leverage is used when the largest row would hold this share of a direction's curvature in a uniform subset."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,6 @@ class Leverage:
     size: NDArray[np.float32]  # N q_k, mapped, filled up to whole cells
     ends: NDArray[np.float64]  # running sums of cells
     N: int
-    largest: float  # max N h_k / mean h
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.int64]:
         """Rows, each drawn from q: the cell by bisection, the row within it by its running sum."""
@@ -65,9 +62,8 @@ def find_leverage(model: Model, rows: Rows, reference: Reference) -> Leverage:
         size[start : start + len(found)] = found
         start += len(found)
     mean = float(size.sum(dtype=np.float64)) / N
-    largest = float(size.max()) / mean if mean > 0 else 1.0
     for at in range(0, N, PASS_ROWS):
         part = slice(at, min(at + PASS_ROWS, N))
         size[part] = UNIFORM_SHARE + (1 - UNIFORM_SHARE) * size[part] / mean if mean > 0 else 1.0
     ends = np.cumsum(size.reshape(cells, CELL).sum(1, dtype=np.float64))
-    return Leverage(size, ends, N, largest)
+    return Leverage(size, ends, N)

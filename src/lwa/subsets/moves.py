@@ -20,6 +20,8 @@ class Move(ABC):
     """Whether incoming rows must be new to U (else the proposal is a self-loop)."""
     weighted: ClassVar[bool]
     """Whether proposals are accepted by Φ; others are always accepted."""
+    every: int = 1
+    """U' is proposed at one transition in so many; at the others U is left alone."""
 
     @abstractmethod
     def replaced(self, n: int) -> int:
@@ -32,12 +34,13 @@ class Move(ABC):
 
 @dataclass(frozen=True)
 class Swap(Move):
-    """Exchange k rows of U, chosen uniformly, for k rows drawn uniformly from all N.
+    """Exchange k rows of U, chosen uniformly, for k rows drawn uniformly from all N, at one transition in `every`.
 
     A proposal that brings a row which is in U already leaves U as it is, so R(U, U') = k! / (C(n,k) N^k) both ways.
     """
 
     k: int = 1
+    every: int = 1
     exchange: ClassVar[bool] = True
     weighted: ClassVar[bool] = True
 
@@ -46,6 +49,10 @@ class Swap(Move):
         if not isinstance(self.k, int | np.integer) or isinstance(self.k, bool) or self.k < 1:
             raise InputError(
                 f"Swap(k={self.k!r}) must exchange at least one row. Pass a whole number, Swap(1) for one."
+            )
+        if not isinstance(self.every, int | np.integer) or isinstance(self.every, bool) or self.every < 1:
+            raise InputError(
+                f"Swap(every={self.every!r}) must be a whole number >= 1. Pass Swap(1, every=4), for example."
             )
 
     def replaced(self, n: int) -> int:
@@ -103,11 +110,9 @@ class Fixed(Move):
         return np.empty((size, 0), np.int32), np.empty((size, 0), np.int64)
 
 
-def as_move(move: object) -> Move:
-    """The default is `Swap(1)`."""
-    if move is None:
-        return Swap(1)
-    if isinstance(move, Move):
+def as_move(move: object) -> Move | None:
+    """R as given; None, by default, leaves it to lwa."""
+    if move is None or isinstance(move, Move):
         return move
     raise InputError(
         f"subset_move={move!r} is not known. Valid: lwa.subsets.Swap(k), lwa.subsets.Free(), lwa.subsets.Fixed(). "

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from lwa.algorithm import Subset, spread
 from lwa.rows.slots import Columns, to_columns
 from lwa.subsets.chain import Page, SubsetChain
+from lwa.target import Given
 
 
 class Entries(NamedTuple):
@@ -20,7 +21,7 @@ class Entries(NamedTuple):
     distance: NDArray[np.float64]
     slots: NDArray[np.int32]  # (..., k); out of range where U did not change
     rows: Columns  # leaves (..., *shape, k)
-    tilt: NDArray[np.float64] | None  # (..., c)
+    given: Given | None
     counts: NDArray[np.float64] | None  # (..., k)
 
 
@@ -56,7 +57,7 @@ class TapeWriter:
     def __call__(self) -> Entries:
         """The next page."""
         with jax.enable_x64(True):
-            while min(len(queue.source) for queue in self.queues) < self.subsets.page:
+            while min(len(queue.source) for queue in self.queues) < self.subsets.moves:
                 self._advance()
             return self._cut()
 
@@ -67,13 +68,13 @@ class TapeWriter:
         before = 0 if self.store is None else len(self.store.accepted)
         self.store = page if not before else jax.tree.map(lambda a, b: np.concatenate([a, b]), self.store, page)
         for c, queue in enumerate(self.queues):
-            source, refreshed, ends = spread(page.accepted[:, c], self.L)
+            source, refreshed, ends = spread(page.accepted[:, c], self.L, self.subsets.move.every)
             self.queues[c] = queue.join(Queue(before + source, refreshed, ends))
 
     def _cut(self) -> Entries:
         """A page of moves off the front of every queue."""
         assert self.store is not None
-        length = self.subsets.page
+        length = self.subsets.moves
         front = [queue.cut(None, length) for queue in self.queues]
         source, refreshed, ends = (np.stack(leaves, axis=1) for leaves in zip(*front, strict=True))
         taken = jax.tree.map(lambda leaf: leaf[source, np.arange(len(self.chains))], self.store)
@@ -81,7 +82,13 @@ class TapeWriter:
         slots = np.where(refreshed[..., None], taken.slots, ignored)
         self._forget(length)
         return Entries(
-            refreshed, ends, taken.distance, slots, to_columns(taken.rows, self.dtype, axis=2), taken.tilt, taken.counts
+            refreshed,
+            ends,
+            taken.distance,
+            slots,
+            to_columns(taken.rows, self.dtype, axis=2),
+            taken.given,
+            taken.counts,
         )
 
     def _forget(self, played: int) -> None:

@@ -9,14 +9,14 @@ from lwa.summaries.summary import Gathering, Statistic, Summary
 __all__ = ["Counts", "Curvature", "Gathering", "PerRow", "Statistic", "Summary", "as_summary"]
 
 
-def as_summary(summary: object, *, weighted: bool, calibrated: bool = False) -> Summary:
-    """S as given. `"auto"` is the rows' curvature for the calibrated target; for the others it is the mean of every
-    column in units of its spread, or nothing where Φ plays no part."""
+def as_summary(summary: object, *, weighted: bool, calibrated: bool = False) -> Summary | None:
+    """S as given. `"auto"` is left open for the calibrated target; for the others it is the mean of every column in
+    units of its spread, or nothing where Φ plays no part."""
     if isinstance(summary, Summary):
         return summary
     if isinstance(summary, str) and summary == "auto":
         if calibrated:
-            return Curvature()
+            return None
         return PerRow(every_column, scaled=True) if weighted else PerRow(nothing)
     if callable(summary):
         raise InputError("summary is a bare function. Pass summary=lwa.summaries.PerRow(function).")

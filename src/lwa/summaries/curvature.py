@@ -18,6 +18,9 @@ from lwa.rows import Batch
 from lwa.rows.slots import repeat_to
 from lwa.summaries.summary import Gathering, Statistic, Summary
 
+PART = 2**22
+"""Numbers that per-row curvatures may take at once: 32 MiB."""
+
 
 @dataclass(frozen=True)
 class Curvature(Summary):
@@ -39,28 +42,34 @@ class Curvature(Summary):
         weight = np.where(rows == columns, 1.0, np.sqrt(2.0))
         full = (factor.T @ reference.curvature @ factor)[rows, columns] * weight
 
-        def per_row(batch: Batch) -> NDArray[np.float64]:
-            bend = np.asarray(row_curvatures(model, reference.theta, jax.tree.map(double, batch), factor))
+        def whitened(part: Any) -> NDArray[np.float64]:
+            bend = np.asarray(row_curvatures(model, reference.theta, part, factor))
             return N * bend[:, rows, columns] * weight
+
+        def per_row(batch: Batch) -> NDArray[np.float64]:
+            return in_parts(whitened, jax.tree.map(double, batch), len(full))
 
         return Statistic(per_row, full, np.ones_like(full))
 
 
-def scores(model: Model, reference: Reference) -> Callable[[Batch], NDArray[np.float64]]:
-    """∇ℓ_k(θ̂) of each row of a batch, `(m, d)`: what the calibrated target carries along with U."""
-
-    def per_row(batch: Batch) -> NDArray[np.float64]:
-        return np.asarray(row_scores(model, reference.theta, jax.tree.map(double, batch)))
-
-    return per_row
-
-
 def row_sizes(model: Model, reference: Reference, batch: Batch, fill: int) -> NDArray[np.float64]:
-    """h_k: the Frobenius norm of each row's whitened curvature. Batches are filled up, so that one program serves."""
+    """h_k of each row of a batch. Batches are filled up, so that one program serves."""
     rows = len(jax.tree.leaves(batch)[0])
     filled = jax.tree.map(double, repeat_to(batch, fill))
-    bend = row_norms(model, reference.theta, filled, reference.factor)
-    return np.asarray(bend)[:rows]
+    return np.asarray(sizes_along(model, reference.theta, filled, reference.factor))[:rows]
+
+
+def in_parts(function: Callable[[Any], NDArray[np.float64]], batch: Batch, width: int) -> NDArray[np.float64]:
+    """`function` of a batch, `(m, width)`, computed on so few rows at a time that temporary matrices stay small."""
+    m, part = len(jax.tree.leaves(batch)[0]), max(64, PART // width)
+    if m <= part:
+        return function(batch)
+    found = np.empty((m, width))
+    for start in range(0, m, part):
+        rows = jax.tree.map(lambda leaf, start=start: leaf[start : start + part], batch)
+        own = min(part, m - start)
+        found[start : start + own] = function(repeat_to(rows, part))[:own]
+    return found
 
 
 def double(leaf: NDArray[Any]) -> NDArray[Any]:
@@ -80,9 +89,34 @@ def row_scores(model: Model, theta: Array, batch: Any) -> Array:
 
 
 @partial(jax.jit, static_argnames=("model",))
-def row_norms(model: Model, theta: Array, batch: Any, factor: Array) -> Array:
-    """‖Fᵀ ∇²ℓ_k F‖, one a row."""
-    return jnp.sqrt(jnp.sum(row_curvatures(model, theta, batch, factor) ** 2, axis=(1, 2)))
+def row_derivatives(model: Model, theta: Array, batch: Any) -> tuple[Array, Array]:
+    """∇ℓ_k and ∇²ℓ_k, one a row."""
+    gradient = jax.grad(partial(one_row, model))
+
+    def both(theta: Array, row: Any) -> tuple[Array, Array]:
+        return gradient(theta, row), jax.jacfwd(gradient)(theta, row)
+
+    return jax.vmap(both, (None, 0))(theta, batch)
+
+
+@partial(jax.jit, static_argnames=("model",))
+def sizes_along(model: Model, theta: Array, batch: Any, factor: Array) -> Array:
+    """h_k = Σ_j |f_jᵀ ∇²ℓ_k f_j| over the columns of F: the trace of a row's whitened curvature, if that has one sign.
+
+    Second derivatives along d directions cost d evaluations of the rows, their whole matrix d times as much.
+    """
+
+    def bend(direction: Array) -> Array:
+        def slope(at: Array) -> Array:
+            return jax.jvp(lambda x: model.log_likelihood(model.unravel(x), batch), (at,), (direction,))[1]
+
+        return jax.jvp(slope, (theta,), (direction,))[1]
+
+    def add(total: Array, direction: Array) -> tuple[Array, None]:
+        return total + jnp.abs(bend(direction)), None
+
+    start = jnp.zeros(len(jax.tree.leaves(batch)[0]))
+    return jax.lax.scan(add, start, factor.T)[0]
 
 
 @partial(jax.jit, static_argnames=("model",))
@@ -92,4 +126,4 @@ def row_curvatures(model: Model, theta: Array, batch: Any, factor: Array) -> Arr
     def whitened(z: Array, row: Any) -> Array:
         return one_row(model, theta + factor @ z, row)
 
-    return -jax.vmap(jax.jacfwd(jax.grad(whitened)), (None, 0))(jnp.zeros(len(factor)), batch)
+    return -jax.vmap(jax.jacfwd(jax.grad(whitened)), (None, 0))(jnp.zeros(factor.shape[1]), batch)

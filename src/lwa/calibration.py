@@ -1,0 +1,141 @@
+"""What the calibrated target needs to know of a subset besides its rows: from U alone, in float64, on the U side.
+
+Each row of U carries its score ∇ℓ_k(θ̂) and, where the target is transported, its curvature -∇²ℓ_k(θ̂). Their sums over
+U, which the U chain keeps, give the tilt and A_U.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+from scipy.linalg import lapack
+
+from lwa.models.model import Model
+from lwa.reference import Reference
+from lwa.rows import Batch
+from lwa.summaries.curvature import double, in_parts, row_derivatives, row_scores
+from lwa.target import Given
+
+OWN_SHARE = 0.1
+"""A direction is transported where the rows, not the prior, hold at least this share of the posterior's curvature."""
+
+
+LARGEST_IN_BATCH = 32
+
+
+class Frame(NamedTuple):
+    """Coordinates in which curvatures are compared, and that of all rows there.
+
+    The rows' own where H_N is positive definite. Else the columns of `into` = F V span the directions that the rows
+    identify, V being eigenvectors of Fᵀ H_N F: not, say, the coefficient of a level that no row has.
+    """
+
+    full: Array  # (r, r)  L_N, the Cholesky factor of H_N in these coordinates
+    into: Array | None = None  # (d, r)  F V
+    out: Array | None = None  # (r, d)  Vᵀ F⁻¹
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """From what U's rows carry to what θ's target asks of U."""
+
+    model: Model
+    reference: Reference
+    power: float  # w
+    frame: Frame | None  # None: A_U is the identity
+
+    @property
+    def width(self) -> int:
+        """c, the numbers a row carries."""
+        d = self.model.dimension
+        return d if self.frame is None else d + d * (d + 1) // 2
+
+    def carry(self, batch: Batch) -> NDArray[np.float64]:
+        """∇ℓ_k(θ̂) of each row, then the upper triangle of -∇²ℓ_k(θ̂), `(m, c)`."""
+        rows, columns = np.triu_indices(self.model.dimension)
+
+        def carried(part: Any) -> NDArray[np.float64]:
+            if self.frame is None:
+                return np.asarray(row_scores(self.model, self.reference.theta, part))
+            score, bend = row_derivatives(self.model, self.reference.theta, part)
+            return np.concatenate([score, -np.asarray(bend)[:, rows, columns]], axis=1)
+
+        return in_parts(carried, jax.tree.map(double, batch), self.width)
+
+    def given(self, sums: Array) -> Given:
+        """Tilt and transport of subsets whose rows carry these sums, `(..., c)`."""
+        gradient = jnp.asarray(self.reference.gradient)
+        if self.frame is None:
+            return Given(gradient - self.power * jnp.asarray(sums))
+        inverse, feasible = inverse_factors(curvatures(self.frame, len(gradient), self.power, sums))
+        return transported(self.frame, gradient, self.power, sums, inverse, feasible)
+
+
+def calibrate(model: Model, reference: Reference, power: float, *, transport: bool) -> Calibration:
+    """What U must tell the calibrated target, at a reference point."""
+    return Calibration(model, reference, power, frame_of(reference) if transport else None)
+
+
+def frame_of(reference: Reference) -> Frame:
+    """Directions in which the rows identify the posterior, and their curvature there."""
+    factor, whitening = reference.factor, reference.whitening
+    own = factor.T @ reference.curvature @ factor
+    share, axes = np.linalg.eigh(own)
+    if share[0] > OWN_SHARE:
+        return Frame(jnp.asarray(np.linalg.cholesky(reference.curvature)))
+    kept = axes[:, share > OWN_SHARE]
+    parts = (np.linalg.cholesky(kept.T @ own @ kept), factor @ kept, kept.T @ whitening)
+    return Frame(*(jnp.asarray(part) for part in parts))
+
+
+@partial(jax.jit, static_argnames=("d", "power"))
+def curvatures(frame: Frame, d: int, power: float, sums: Array) -> Array:
+    """H_U in the frame's coordinates."""
+    rows, columns = np.triu_indices(d)
+    own = power * sums[..., d:]
+    bend = jnp.zeros((*sums.shape[:-1], d, d)).at[..., rows, columns].set(own).at[..., columns, rows].set(own)
+    return bend if frame.into is None else frame.into.T @ bend @ frame.into
+
+
+def inverse_factors(bend: Array) -> tuple[Array, Array]:
+    """L⁻¹ with L Lᵀ = H for many H, and whether each is positive definite; the identity where it is not.
+
+    From some size on one by one: the triangular solver that JAX calls for a batch then runs on threads of its own,
+    which wait for each other while all cores are busy with chains: 4 ms a matrix at d = 100 in place of 0.1.
+    """
+    if bend.shape[-1] <= LARGEST_IN_BATCH:
+        return inverse_factors_in_batch(bend)
+    inverse = np.array(bend).reshape(-1, *bend.shape[-2:])
+    feasible = np.empty(len(inverse), bool)
+    for i, one in enumerate(inverse):
+        upper, failed = lapack.dpotrf(one.T)
+        feasible[i] = failed == 0
+        inverse[i] = lapack.dtrtri(upper)[0].T if feasible[i] else np.eye(len(one))
+    return jnp.asarray(inverse.reshape(bend.shape)), jnp.asarray(feasible.reshape(bend.shape[:-2]))
+
+
+@jax.jit
+def inverse_factors_in_batch(bend: Array) -> tuple[Array, Array]:
+    """The same in one program."""
+    one = jnp.eye(bend.shape[-1])
+    own = jnp.linalg.cholesky(bend)
+    feasible = jnp.isfinite(own).all((-2, -1))
+    own = jnp.where(feasible[..., None, None], own, one)
+    return jax.scipy.linalg.solve_triangular(own, jnp.broadcast_to(one, own.shape), lower=True), feasible
+
+
+@partial(jax.jit, static_argnames=("power",))
+def transported(frame: Frame, gradient: Array, power: float, sums: Array, inverse: Array, feasible: Array) -> Given:
+    """A = L_U⁻ᵀ L_Nᵀ, so that Aᵀ H_U A = H_N, and slope = g_N - w Aᵀ Σ_U c_k ∇ℓ_k."""
+    d = len(gradient)
+    transport = jnp.swapaxes(inverse, -1, -2) @ frame.full.T
+    transport = jnp.where(feasible[..., None, None], transport, jnp.eye(len(frame.full)))
+    if frame.into is not None and frame.out is not None:
+        transport = jnp.eye(d) + frame.into @ (transport - jnp.eye(len(frame.full))) @ frame.out
+    scores = power * sums[..., :d]
+    return Given(gradient - jnp.einsum("...ij,...i->...j", transport, scores), transport, feasible)

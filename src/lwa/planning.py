@@ -1,0 +1,297 @@
+"""How U is to be moved for a given target: by which statistic, from which rows, how many of them, how transported.
+
+All of it is settled on the U chain alone, before θ exists, so it biases nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from lwa.algorithm import Subset
+from lwa.calibration import calibrate
+from lwa.errors import InputError
+from lwa.models.model import Model
+from lwa.pipeline import page_length
+from lwa.randomness import Purpose, generator
+from lwa.reference import BLOCK, Reference, log_posterior, sums_over
+from lwa.rows import Rows
+from lwa.rows.slots import to_columns
+from lwa.settings import Settings
+from lwa.subsets.bandwidth import find_epsilon
+from lwa.subsets.chain import SubsetChain
+from lwa.subsets.leverage import Leverage, find_leverage
+from lwa.subsets.moves import Swap
+from lwa.summaries import Curvature, Statistic
+from lwa.summaries.per_row import nothing
+from lwa.target import Expansion, Target, power
+
+EVERY = 4
+"""Where U is transported all subsets have the same curvature, so θ's law hardly depends on how fast U moves, while A_U
+costs as much as two moves of θ (d = 10, n = 100)."""
+SMALLEST, STEP = 100, 1.5
+"""subset_size="auto" begins here and grows by this factor."""
+PILOT_CHAINS = range(8)
+PILOT_PAIRS = 64
+PILOT_SUBSETS = 8
+WEAKEST = 0.15
+"""Leverage is used where a uniform subset has less than this share of all rows' curvature along some direction. Normal
+covariates leave 0.47 at n = 10 d; a dummy that five rows of U have leaves less in one subset of 25."""
+SDS = 30.0
+"""The calibrated target ends so many posterior sds, and √d more, from θ̂: no draw of a proper posterior is out there,
+but where every row's log-likelihood has a logarithmic tail the linear term would win."""
+FEASIBLE = 0.5
+"""Fewer subsets than this share with a positive definite curvature: n is refused."""
+LARGEST_CARRIED = 2**31
+"""Bytes of curvature that all chains' subsets may carry."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The U chain with everything settled, and each cohort's first subset."""
+
+    subsets: SubsetChain
+    firsts: list[tuple[list[int], Subset]]
+    refresh_rate: float
+    predicted: float | None  # by how much sds are off because curvature varies with U; None where it is not tracked
+
+    @property
+    def renewal(self) -> float:
+        """Transitions in which every slot of U is renewed once."""
+        move = self.subsets.move
+        replaced = move.replaced(self.subsets.n)
+        return (
+            self.subsets.n * move.every / (replaced * self.refresh_rate) if replaced and self.refresh_rate else np.inf
+        )
+
+
+def plan(
+    model: Model,
+    rows: Rows,
+    settings: Settings,
+    statistic: Statistic | None,
+    reference: Reference | None,
+    cohorts: Sequence[list[int]],
+    most_rows: float,
+) -> Plan:
+    """Settle how U moves; `statistic` is S where a pass has gathered it, `most_rows` what a budget allows n to be."""
+    found: list[Leverage] = []
+
+    def tried(n: int, cohorts: Sequence[list[int]]) -> Plan:
+        if reference is not None and not found and leverage_helps(model, rows, settings, n, reference):
+            found.append(find_leverage(model, rows, reference))
+        chain = subset_chain(model, rows, settings, n, statistic, reference, found[0] if found else None)
+        return settled(chain, settings, reference, cohorts)
+
+    if settings.subset_size is not None:
+        return tried(settings.subset_size, cohorts)
+    assert reference is not None
+    scored = score_points(model, rows, reference, settings.seed)
+    n, most = min(SMALLEST, len(rows)), int(min(len(rows), most_rows))
+    while True:
+        try:
+            pilot = tried(min(n, most), [list(PILOT_CHAINS)])
+            if (error := predicted_error(pilot, reference, scored)) <= settings.tolerance or n >= most:
+                return replace(tried(min(n, most), cohorts), predicted=error)
+        except InputError:  # so few rows cannot work at all
+            if n >= most:
+                raise
+        n = int(STEP * n)
+
+
+def subset_chain(
+    model: Model,
+    rows: Rows,
+    settings: Settings,
+    n: int,
+    statistic: Statistic | None,
+    reference: Reference | None,
+    leverage: Leverage | None,
+) -> SubsetChain:
+    """The U chain of n rows, ε apart."""
+    N, calibration, reach = len(rows), None, np.inf
+    move = settings.subset_move or Swap(1)
+    if reference is not None:
+        if isinstance(settings.summary, Curvature):
+            statistic, reach = settings.summary.at(model, reference, N), 1.0
+        elif settings.summary is None:
+            statistic = Statistic(nothing, np.empty(0), np.empty(0))
+        transport = n < N if settings.transport == "auto" else bool(settings.transport)
+        if settings.subset_move is None and transport:
+            move = Swap(1, every=EVERY)
+        calibration = calibrate(model, reference, power(settings.target, n, N), transport=transport)
+        if (size := 8 * calibration.width * n * settings.chains) > LARGEST_CARRIED:
+            raise InputError(
+                f"With {model.dimension} parameters, subset_size={n} and {settings.chains} chains, subsets would carry "
+                f"{size / 2**30:.0f} GiB of curvature. Pass fewer chains, or transport=False with a larger subset_size "
+                f"(sds are then too wide by (d + 1)/(2n), here {(model.dimension + 1) / (2 * n):.0%})."
+            )
+    assert statistic is not None
+    one = rows.take(np.zeros(1, np.int64))
+    carried = 0 if calibration is None else calibration.width
+    page = max(1, page_length(entry_bytes(model, one, statistic, move.replaced(n), carried)) // move.every)
+    return SubsetChain(
+        rows, statistic, move, settings.subset_weight, settings.epsilon or 1.0, n, settings.seed, page, calibration,
+        leverage, reach,
+    )  # fmt: skip
+
+
+def settled(chain: SubsetChain, settings: Settings, reference: Reference | None, cohorts: Sequence[list[int]]) -> Plan:
+    """ε found where it was not given, and every cohort's U burnt in."""
+    if settings.epsilon is None:
+        chain = chain.at(find_epsilon(chain))
+    firsts, rates = [], []
+    for chains in cohorts:
+        U, rate = chain.burn_in(chain.start(chains), chains)
+        if np.isfinite(chain.reach):
+            require_definite(np.asarray(U.distance), chain.n, len(chain.rows))
+        U = until_feasible(chain, U, chains)
+        firsts.append((chains, U))
+        rates.append(rate)
+    return Plan(chain, firsts, float(np.mean(rates)), excess_sd(chain, reference, firsts))
+
+
+def excess_sd(chain: SubsetChain, reference: Reference | None, firsts: list[tuple[list[int], Subset]]) -> float | None:
+    """By how much the worst sd is off because U's curvature is not that of all rows but I + D, whitened.
+
+    Given U the posterior has covariance F (I + D)⁻¹ Fᵀ, over all U the mean of these, which is above F Fᵀ. None where
+    U is transported, so that D = 0, or not informed by its curvature, so that D is not known.
+    """
+    if reference is None or np.isinf(chain.reach) or (chain.calibration and chain.calibration.frame is not None):
+        return None
+    away = np.concatenate([np.asarray(U.total) / chain.n for _, U in firsts])
+    factor = reference.factor
+    d = len(factor)
+    rows, columns = np.triu_indices(d)
+    bend = np.zeros((len(away), d, d))
+    bend[:, rows, columns] = bend[:, columns, rows] = np.where(rows == columns, 1.0, np.sqrt(0.5)) * away
+    spread = np.linalg.inv(np.eye(d) + bend).mean(0)
+    ratio = np.sqrt(((factor @ spread) * factor).sum(1) / (factor**2).sum(1))
+    return float(np.abs(ratio - 1.0).max())
+
+
+class Scored(NamedTuple):
+    """Points drawn from the Gaussian at θ̂, in antithetic pairs, and the log posterior of all rows there."""
+
+    z: NDArray[np.float64]  # (m, d)  θ = θ̂ + F z
+    log_posterior: NDArray[np.float64]
+
+
+def score_points(model: Model, rows: Rows, reference: Reference, seed: int) -> Scored:
+    """One pass over all rows."""
+    z = generator(seed, Purpose.PREDICTION, 0).normal(size=(PILOT_PAIRS, model.dimension))
+    z = np.concatenate([z, -z])
+    return Scored(z, log_posterior(model, rows, reference.theta + z @ reference.factor.T))
+
+
+def predicted_error(pilot: Plan, reference: Reference, scored: Scored) -> float:
+    """By how much sds are predicted to be off: moments under the mixture of targets given U against those under π.
+
+    Both are means over the same points with weights π/G and π_U/G, G the Gaussian they were drawn from, so that most of
+    their noise is the same and cancels.
+    """
+    if pilot.predicted is not None:
+        return pilot.predicted
+    chain, (_, U) = pilot.subsets, pilot.firsts[0]
+    assert chain.calibration is not None
+    target = Target(chain.calibration.model, chain.calibration.power, expansion_of(reference))
+    columns = to_columns(chain.take(U), np.float64, axis=1)
+    thetas = jnp.asarray(reference.theta + scored.z @ reference.factor.T)
+    given_U = np.asarray(totals(target, thetas, columns, chain.given(U), chain.counts(U)))  # (subsets, m)
+    gaussian = -0.5 * (scored.z**2).sum(1)
+
+    def weights(log_density: NDArray[np.float64]) -> NDArray[np.float64]:
+        log = log_density - gaussian
+        weight = np.exp(log - log.max(-1, keepdims=True))
+        return weight / weight.sum(-1, keepdims=True)
+
+    def sd(weight: NDArray[np.float64]) -> NDArray[np.float64]:
+        away = scored.z @ reference.factor.T
+        return np.sqrt(weight @ away**2 - (weight @ away) ** 2)
+
+    return float(np.abs(sd(weights(given_U).mean(0)) / sd(weights(scored.log_posterior)) - 1.0).max())
+
+
+@jax.jit
+def totals(target: Target, thetas: Array, columns: Any, given: Any, counts: Any) -> Array:
+    """The log target at many θ, given each of several subsets."""
+
+    def at(theta: Array, columns: Any, given: Any, counts: Any) -> Array:
+        return target.evaluate(theta, columns, given, counts).total
+
+    return jax.vmap(jax.vmap(at, (0, None, None, None)), (None, 0, 0, 0))(thetas, columns, given, counts)
+
+
+def expansion_of(reference: Reference) -> Expansion:
+    """What the calibrated target knows of all rows."""
+    parts = (reference.theta, reference.gradient, reference.whitening, edge(len(reference.theta)))
+    return Expansion(*(jnp.asarray(part) for part in parts))
+
+
+def edge(d: int) -> float:
+    """The distance from θ̂, in posterior sds, at which the calibrated target ends."""
+    return SDS + d**0.5
+
+
+def leverage_helps(model: Model, rows: Rows, settings: Settings, n: int, reference: Reference) -> bool:
+    """Whether q is asked for, or some uniform subsets hardly identify a direction that all rows identify."""
+    if settings.leverage != "auto" or n == len(rows):
+        return settings.leverage is True
+    for pilot in range(PILOT_SUBSETS):
+        drawn = generator(settings.seed, Purpose.SUBSET_PILOT, pilot, n).choice(len(rows), n, replace=False)
+        few = sums_over(
+            model, [rows.take(part) for part in np.array_split(np.sort(drawn), -(-n // BLOCK))], reference.theta
+        )
+        own = reference.factor.T @ (len(rows) / n * few.curvature + reference.prior_curvature) @ reference.factor
+        if np.linalg.eigvalsh(own)[0] < WEAKEST:
+            return True
+    return False
+
+
+def require_definite(distance: NDArray[np.float64], n: int, N: int) -> None:
+    """Refuse subsets whose curvature is so far from that of all rows that it need not be positive definite.
+
+    Distances fall like 1/√n, so this tells which n would do.
+    """
+    if (worst := float(distance.max())) >= 1.0:
+        enough = min(N, int(np.ceil(n * (worst / 0.5) ** 2)))
+        raise InputError(
+            f"subset_size={n} is too small for the calibrated target: a subset's curvature differs from that of all "
+            f"rows by {worst:.2g} of it, and must differ by less than 1. Pass subset_size={enough}, or less epsilon."
+        )
+
+
+def until_feasible(chain: SubsetChain, U: Subset, chains: Sequence[int]) -> Subset:
+    """Let U move on until its curvature is positive definite for every chain; refuse an n for which it seldom is."""
+    if share_feasible(chain, U) < FEASIBLE:
+        enough, tried = chain.n, 0.0
+        while tried < FEASIBLE and enough < len(chain.rows):
+            enough = min(2 * enough, len(chain.rows))
+            larger = replace(chain, n=enough)
+            tried = share_feasible(larger, larger.start(PILOT_CHAINS))
+        raise InputError(
+            f"subset_size={chain.n} is too small for the calibrated target: the curvature of most subsets is not "
+            f"positive definite, so they do not identify all parameters. Pass subset_size={enough}."
+        )
+    page = 0
+    while share_feasible(chain, U) < 1.0:
+        U, _ = chain.advance(U, chains, page, Purpose.SUBSET_FEASIBLE)
+        page += 1
+    return U
+
+
+def share_feasible(chain: SubsetChain, U: Subset) -> float:
+    """The share of subsets whose curvature is positive definite, as far as the target asks for it."""
+    given = chain.given(U)
+    return 1.0 if given is None or given.feasible is None else float(jnp.mean(given.feasible))
+
+
+def entry_bytes(model: Model, one: Any, statistic: Statistic, k: int, carried: int) -> int:
+    """What one move of one chain takes on the tape and among the draws."""
+    row = sum(leaf.nbytes for leaf in jax.tree.leaves(one))
+    return k * (row + 8 * (statistic.dimension + carried) + 12) + 16 * model.dimension
