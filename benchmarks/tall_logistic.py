@@ -12,7 +12,7 @@ what they are given beforehand: starts, scales and leapfrog steps, so that none 
 
 Margin: seconds per effective draw once a run is going, chains together, so that set-up, compilation and tune are out.
 Rivals run on piece by piece, the first piece is not timed, the median of the others counts; of lwa, a long run minus a
-short one, the median of three. Chains are vectorised, and NUTS gets few draws (`--nuts-draws` a piece, four pieces or
+short one, the median of three. Chains are vectorised, half of them on each core, and NUTS gets few draws (`--nuts-draws` a piece, four pieces or
 more): enough, as its draws forget at once and its chains start in the posterior, where others would have to go first.
 The range of the timings stands beside their median: where it is wide, as on a busy machine, the line is worth little.
 
@@ -41,6 +41,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from datetime import date
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
@@ -68,17 +69,23 @@ class Contestant(NamedTuple):
     best: Callable = lambda found: min(found, key=lambda one: one["margin_us"])
 
 
-def lwa_draws(x, y, chains, draws, exact=False):
-    """One run of lwa; it cannot be gone on with, so this yields once."""
+@cache  # another model, though the same, would be compiled anew
+def lwa_model():
     import jax.numpy as jnp
 
     import lwa
     from lwa.demo import log_likelihood, log_prior
 
-    model = lwa.Model(log_likelihood, log_prior, init={"beta": jnp.zeros(x.shape[1])})
+    return lwa.Model(log_likelihood, log_prior, init={"beta": jnp.zeros(PARAMETERS)})
+
+
+def lwa_draws(x, y, chains, draws, exact=False):
+    """One run of lwa; it cannot be gone on with, so this yields once."""
+    import lwa
+
     fit = lwa.sample(
-        model, {"x": x, "y": y}, subset_size=100, target="calibrated", exact=exact, draws=draws, chains=chains, seed=1,
-        progress=False,
+        lwa_model(), {"x": x, "y": y}, subset_size=100, target="calibrated", exact=exact, draws=draws, chains=chains,
+        seed=1, progress=False,
     )  # fmt: skip
     yield np.asarray(fit.posterior["beta"])
 

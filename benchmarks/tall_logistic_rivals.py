@@ -6,7 +6,9 @@ and the inverse Hessian there, found by Newton's method, starts at draws of that
 scale from it, so that none needs a warm-up. That, and the exact Hessian written by hand, is more than users have.
 """
 
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
@@ -139,8 +141,26 @@ def nuts_kernel(model, gaussian):
     )
 
 
+def run_on(piece, state, *rows):
+    """Endless pieces of draws: `piece(state, *rows)` gives the next state and draws `(draws, chains, d)`.
+
+    XLA runs a program that is one long loop on one core. So that no core idles, chains are cut into as many parts as
+    there are cores, one thread each, all of them vectorised.
+    """
+    cores = len(os.sched_getaffinity(0))
+    chains = len(jax.tree.leaves(state)[0])
+    parts = [slice(i * chains // cores, (i + 1) * chains // cores) for i in range(cores)]
+    states = [jax.tree.map(lambda leaf, part=part: leaf[part], state) for part in parts]
+    compiled = jax.jit(piece).lower(states[0], *rows).compile()  # here: threads would compile it twice
+    with ThreadPoolExecutor(cores) as pool:
+        while True:
+            done = list(pool.map(lambda state: jax.block_until_ready(compiled(state, *rows)), states))
+            states = [state for state, _ in done]
+            yield np.concatenate([np.asarray(thetas) for _, thetas in done], axis=1).swapaxes(0, 1)
+
+
 def run_kernel(kernel, gaussian, x, y, chains, draws):
-    """Pieces of draws of a NumPyro kernel, all chains vectorised.
+    """Pieces of draws of a NumPyro kernel.
 
     Not through `MCMC`: HMCECS does not know `chain_method="vectorized"`, NumPyro's advice being `jax.vmap`, and `MCMC`
     compiles that anew at every run. The same two methods of the kernel are called here, and compiled once.
@@ -150,7 +170,6 @@ def run_kernel(kernel, gaussian, x, y, chains, draws):
     keys = jax.random.split(jax.random.key(1), chains)
     state = jax.vmap(lambda key, start: kernel.init(key, 0, start, (x, y), {}))(keys, starts)
 
-    @jax.jit
     def piece(state, x, y):
         def step(state, _):
             state = jax.vmap(lambda one: kernel.sample(one, (x, y), {}))(state)
@@ -158,9 +177,7 @@ def run_kernel(kernel, gaussian, x, y, chains, draws):
 
         return lax.scan(step, state, length=draws)
 
-    while True:
-        state, thetas = piece(state, x, y)
-        yield np.asarray(thetas).swapaxes(0, 1)
+    yield from run_on(piece, state, x, y)
 
 
 def nuts(x, y, chains, draws) -> Iterator[np.ndarray]:
@@ -197,26 +214,20 @@ def sgld(x, y, chains, draws, minibatch, step) -> Iterator[np.ndarray]:
     kernel = blackjax.sgld(control_variates(estimate, jnp.asarray(gaussian.mode, jnp.float32), rows))
     epsilon = step * float(np.diag(gaussian.covariance).mean())
 
-    @jax.jit
-    def piece(key, thetas, rows):
-        def move(theta, key):
-            which, noise = jax.random.split(key)
-            drawn = jax.random.randint(which, (minibatch,), 0, len(y))
-            return kernel.step(noise, theta, jax.tree.map(lambda leaf: leaf[drawn], rows), epsilon)
+    def move(key, theta, x, y):
+        key, which, noise = jax.random.split(key, 3)
+        drawn = jax.random.randint(which, (minibatch,), 0, len(y))
+        return key, kernel.step(noise, theta, (x[drawn], y[drawn]), epsilon)
 
-        def moves(thetas, key):
-            thetas = jax.vmap(move)(thetas, jax.random.split(key, chains))
-            return thetas, None
+    def piece(state, *rows):
+        def moves(state, _):
+            return jax.vmap(lambda key, theta: move(key, theta, *rows))(*state), None
 
-        def keep(thetas, key):
-            thetas, _ = lax.scan(moves, thetas, jax.random.split(key, SGLD_THINNING))
-            return thetas, thetas
+        def keep(state, _):
+            state, _ = lax.scan(moves, state, length=SGLD_THINNING)
+            return state, state[1]
 
-        return lax.scan(keep, thetas, jax.random.split(key, draws))
+        return lax.scan(keep, state, length=draws)
 
-    key = jax.random.key(1)
-    thetas = jnp.asarray(gaussian.draw(np.random.default_rng(1), chains), jnp.float32)
-    while True:
-        key, now = jax.random.split(key)
-        thetas, kept = piece(now, thetas, rows)
-        yield np.asarray(kept).swapaxes(0, 1)
+    starts = jnp.asarray(gaussian.draw(np.random.default_rng(1), chains), jnp.float32)
+    yield from run_on(piece, (jax.random.split(jax.random.key(1), chains), starts), *rows)

@@ -191,7 +191,8 @@ def write(
         U, accepted = jax.vmap(one)(U, candidate)
         return U, (accepted, U.distance, U.sums)
 
-    U = jax.vmap(assess)(U.indices, U.statistics, U.carried)
+    fresh = jax.vmap(assess)(U.indices, U.statistics, U.carried)
+    U = fresh if U.carried is not None else fresh._replace(sums=U.sums)  # of rows that never change
     U, (accepted, distances, sums) = jax.lax.scan(transition, U, candidates)
     return U, accepted, distances, sums
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from lwa.models.model import Model
-from lwa.reference import Reference
+from lwa.reference import Reference, in_blocks, sums_over
 from lwa.rows import Batch
 from lwa.summaries.curvature import double, in_parts, row_derivatives, row_scores
 from lwa.target import Given
@@ -66,6 +66,13 @@ class Calibration:
             return np.concatenate([score, -np.asarray(bend)[:, rows, columns]], axis=1)
 
         return in_parts(carried, jax.tree.map(double, batch), self.width)
+
+    def total(self, batch: Batch, counts: NDArray[np.float64] | None) -> NDArray[np.float64]:
+        """The sum of what rows carry, each counted c_k times, without the numbers of any single row."""
+        found = sums_over(self.model, in_blocks(batch), self.reference.theta, counts)
+        if self.frame is None:
+            return found.gradient
+        return np.concatenate([found.gradient, found.curvature[np.triu_indices(self.model.dimension)]])
 
     def given(self, sums: Array) -> Given:
         """Tilt and transport of subsets whose rows carry these sums, `(..., c)`."""

@@ -19,7 +19,7 @@ from lwa.errors import InputError
 from lwa.models.model import Model
 from lwa.pipeline import page_length
 from lwa.randomness import Purpose, generator
-from lwa.reference import BLOCK, Reference, log_posterior, sums_over
+from lwa.reference import Reference, in_blocks, log_posterior, sums_over
 from lwa.rows import Rows
 from lwa.rows.slots import to_columns
 from lwa.settings import Settings
@@ -47,6 +47,8 @@ SDS = 30.0
 but where every row's log-likelihood has a logarithmic tail the linear term would win."""
 FEASIBLE = 0.5
 """Fewer subsets than this share with a positive definite curvature: n is refused."""
+ROWS_A_PARAMETER = 10
+"""Rows of a subset for each parameter, with which its curvature is well away from singular."""
 LARGEST_CARRIED = 2**31
 """Bytes of curvature that all chains' subsets may carry."""
 
@@ -125,20 +127,29 @@ def subset_chain(
         if settings.subset_move is None and transport:
             move = Swap(1, every=EVERY)
         calibration = calibrate(model, reference, power(settings.target, n, N), transport=transport)
-        if (size := 8 * calibration.width * n * settings.chains) > LARGEST_CARRIED:
-            raise InputError(
-                f"With {model.dimension} parameters, subset_size={n} and {settings.chains} chains, subsets would carry "
-                f"{size / 2**30:.0f} GiB of curvature. Pass fewer chains, or transport=False with a larger subset_size "
-                f"(sds are then too wide by (d + 1)/(2n), here {(model.dimension + 1) / (2 * n):.0%})."
-            )
     assert statistic is not None
     one = rows.take(np.zeros(1, np.int64))
     carried = 0 if calibration is None else calibration.width
-    page = max(1, page_length(entry_bytes(model, one, statistic, move.replaced(n), carried)) // move.every)
+    matrix = 8 * model.dimension**2 if calibration is not None and calibration.frame is not None else 0
+    page = max(1, page_length(entry_bytes(model, one, statistic, move.replaced(n), carried) + matrix) // move.every)
     return SubsetChain(
         rows, statistic, move, settings.subset_weight, settings.epsilon or 1.0, n, settings.seed, page, calibration,
         leverage, reach,
     )  # fmt: skip
+
+
+def require_room(model: Model, settings: Settings, N: int) -> None:
+    """Refuse, before any pass over the rows, so many parameters that subsets cannot carry their curvature along."""
+    d, n, move = model.dimension, settings.subset_size or SMALLEST, settings.subset_move
+    if settings.transport is False or (move is not None and move.replaced(n) == 0):
+        return
+    if (size := 4 * d * (d + 3) * n * settings.chains) > LARGEST_CARRIED and n < N:
+        enough = min(N, max(n, ROWS_A_PARAMETER * d))
+        raise InputError(
+            f"With {d} parameters, subset_size={n} and {settings.chains} chains, moving subsets would carry "
+            f"{size / 2**30:.0f} GiB of curvature along. Pass subset_move=lwa.subsets.Fixed() with "
+            f"subset_size={enough}: one subset a chain, which carries none; fit.polish() corrects what that leaves."
+        )
 
 
 def settled(chain: SubsetChain, settings: Settings, reference: Reference | None, cohorts: Sequence[list[int]]) -> Plan:
@@ -244,9 +255,7 @@ def leverage_helps(model: Model, rows: Rows, settings: Settings, n: int, referen
         return settings.leverage is True
     for pilot in range(PILOT_SUBSETS):
         drawn = generator(settings.seed, Purpose.SUBSET_PILOT, pilot, n).choice(len(rows), n, replace=False)
-        few = sums_over(
-            model, [rows.take(part) for part in np.array_split(np.sort(drawn), -(-n // BLOCK))], reference.theta
-        )
+        few = sums_over(model, in_blocks(rows.take(np.sort(drawn))), reference.theta)
         own = reference.factor.T @ (len(rows) / n * few.curvature + reference.prior_curvature) @ reference.factor
         if np.linalg.eigvalsh(own)[0] < WEAKEST:
             return True

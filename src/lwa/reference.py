@@ -19,7 +19,7 @@ from lwa.errors import ModelError
 from lwa.models.check import named
 from lwa.models.model import Model
 from lwa.randomness import Purpose, generator
-from lwa.rows import Rows
+from lwa.rows import Batch, Rows
 from lwa.rows.slots import fill_up
 
 BLOCK = 16_384
@@ -76,11 +76,11 @@ class Reference:
 
 
 @partial(jax.jit, static_argnames=("model",))
-def block_sums(model: Model, theta: Array, columns: Any, mask: Array) -> Sums:
-    """Sums over the rows of one block; `mask` is False where a row only fills it up."""
+def block_sums(model: Model, theta: Array, columns: Any, counts: Array) -> Sums:
+    """Sums over the rows of one block, each counted so many times: 0 where a row only fills it up."""
 
     def value(theta: Array) -> Array:
-        return jnp.where(mask, model.log_likelihood_at(theta, columns), 0.0).sum()
+        return jnp.where(counts > 0, counts * model.log_likelihood_at(theta, columns), 0.0).sum()
 
     gradient = jax.grad(value)
     return Sums(value(theta), gradient(theta), -jax.jacfwd(gradient)(theta))
@@ -93,13 +93,25 @@ def prior_sums(model: Model, theta: Array) -> Sums:
     return Sums(model.log_prior_at(theta), gradient(theta), -jax.jacfwd(gradient)(theta))
 
 
-def sums_over(model: Model, batches: Any, theta: NDArray[np.float64]) -> Sums:
-    """Sums over all batches, each cut or filled up to `BLOCK` rows, added in order in float64."""
-    total = Sums(0.0, np.zeros(len(theta)), np.zeros((len(theta), len(theta))))
+def sums_over(
+    model: Model, batches: Any, theta: NDArray[np.float64], counts: NDArray[np.float64] | None = None
+) -> Sums:
+    """Sums over all batches of at most `BLOCK` rows, added in order in float64; each row counts once, or `counts`."""
+    total, start = Sums(0.0, np.zeros(len(theta)), np.zeros((len(theta), len(theta)))), 0
     for batch in batches:
-        done = jax.tree.map(np.asarray, block_sums(model, theta, *fill_up(batch, BLOCK, np.float64)))
-        total = Sums(*(a + b for a, b in zip(total, done, strict=True)))
+        columns, own = fill_up(batch, BLOCK, np.float64)
+        weight = own.astype(np.float64)
+        if counts is not None:
+            weight[own] = counts[start : start + own.sum()]
+        done = jax.tree.map(np.asarray, block_sums(model, theta, columns, weight))
+        total, start = Sums(*(a + b for a, b in zip(total, done, strict=True))), start + int(own.sum())
     return total
+
+
+def in_blocks(batch: Batch) -> list[Any]:
+    """Rows in memory as batches of at most `BLOCK`."""
+    count = len(jax.tree.leaves(batch)[0])
+    return [jax.tree.map(lambda leaf, at=at: leaf[at : at + BLOCK], batch) for at in range(0, count, BLOCK)]
 
 
 def require_derivatives(model: Model, one: Any) -> None:
@@ -152,7 +164,7 @@ def find_reference(
     size = FIRST_ROWS
     while 10 * size <= N:
         drawn = np.sort(generator(seed, Purpose.REFERENCE, size).choice(N, size, replace=False))
-        few = [rows.take(part) for part in np.array_split(drawn, -(-size // BLOCK))]
+        few = in_blocks(rows.take(drawn))
         theta = newton(model, partial(list, few), theta, weight=N / size, enough=0.3 * (N / size) ** 0.5)[0]
         size *= 10
     passes = 0

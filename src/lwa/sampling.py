@@ -17,7 +17,7 @@ from lwa.errors import InputError, LwaWarning, ModelError
 from lwa.models.check import check_model
 from lwa.models.model import Model
 from lwa.pipeline import Cohort, Problem, as_held, evaluate
-from lwa.planning import Plan, edge, expansion_of, plan
+from lwa.planning import Plan, edge, expansion_of, plan, require_room
 from lwa.polishing import Polisher
 from lwa.progress import Display
 from lwa.randomness import Purpose, generator
@@ -189,6 +189,7 @@ def prepare(
     surveyed = survey(rows, visitors, progress=lambda done: display.show("all rows", done, N))
     if calibrated:
         require_derivatives(model, one)
+        require_room(model, settings, N)
     expanded = expand(model, rows, settings, given, display) if calibrated else None
     most = rows_within(settings, N, N / max(1e-3, time.monotonic() - began))
     statistic = gathering.finish() if gathering else None

@@ -71,12 +71,20 @@ class SubsetChain:
 
     def of(self, indices: NDArray[np.int64]) -> Subset:
         """Given subsets, `(chains, n)`, with their statistics computed from their rows."""
+        if self.calibration is not None and self.move.replaced(self.n) == 0:  # rows stay: their sums are enough
+            held = [replace(self, calibration=None).of(one[None]) for one in indices]
+            sums = jnp.stack([self.calibration.total(self.rows.take(one), self._count(one)) for one in indices])
+            return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *held)._replace(sums=sums)
         batch = self.rows.take(indices.ravel())
         return jax.vmap(assess)(jnp.asarray(indices), *self._per_slot(batch, indices))
 
+    def _count(self, indices: NDArray[np.int64]) -> NDArray[np.float64] | None:
+        """1/(N q_k) of rows; None where q is uniform."""
+        return None if self.leverage is None else self.leverage.counts(indices)
+
     def _per_slot(self, batch: Batch, indices: NDArray[np.int64]) -> tuple[Array, Array | None]:
         """What U sums over its slots: c_k S(Y_k) - s_N and c_k times what is carried, `(..., s, slots)`."""
-        counts = None if self.leverage is None else self.leverage.counts(indices.ravel())
+        counts = self._count(indices.ravel())
         statistics = self.statistic.centred(batch, counts) if indices.size else np.zeros((0, self.statistic.dimension))
         if self.calibration is None or not indices.size:
             return by_slot(statistics, indices.shape), None
@@ -91,7 +99,7 @@ class SubsetChain:
 
     def counts(self, U: Subset) -> NDArray[np.float64] | None:
         """What each row of U counts, 1/(N q_k); None where q is uniform."""
-        return None if self.leverage is None else self.leverage.counts(np.asarray(U.indices))
+        return self._count(np.asarray(U.indices))
 
     def candidates(self, chains: Sequence[int], page: int, purpose: Purpose) -> tuple[Candidate, Batch]:
         """A page of proposals and the rows they would bring in, fetched in one vectorised call."""
@@ -123,7 +131,7 @@ class SubsetChain:
         U, accepted, distance, sums = write(U, candidates, self.weight, epsilon, exchange=exchange, reach=self.reach)
         given = None if self.calibration is None or sums is None else self.calibration.given(sums)
         accepted, distance, slots, given = jax.tree.map(np.asarray, (accepted, distance, candidates.slots, given))
-        counts = None if self.leverage is None else self.leverage.counts(np.asarray(candidates.incoming))
+        counts = self._count(np.asarray(candidates.incoming))
         return U, Page(accepted, distance, slots, batch, given, counts)
 
     def burn_in(self, U: Subset, chains: Sequence[int]) -> tuple[Subset, float]:
