@@ -12,8 +12,8 @@ what they are given beforehand: starts, scales and leapfrog steps, so that none 
 
 Margin: seconds per effective draw once a run is going, chains together, so that set-up, compilation and tune are out.
 Rivals run on piece by piece, the first piece is not timed, the median of the others counts; of lwa, a long run minus a
-short one, the median of three. Chains are vectorised, half of them on each core, and NUTS gets few draws (`--nuts-draws` a piece, four pieces or
-more): enough, as its draws forget at once and its chains start in the posterior, where others would have to go first.
+short one, the median of three. Chains are vectorised, an equal part of them on each core. NUTS gets few draws
+(`--nuts-draws` a piece, four pieces or more): its draws forget at once, and its chains start in the posterior.
 The range of the timings stands beside their median: where it is wide, as on a busy machine, the line is worth little.
 
 Cold: seconds from a fresh process, without a compilation cache, to 1000 effective draws at the efficiency measured at
@@ -166,7 +166,7 @@ def best_sgld(found):
 def contestants(given):
     """In the order in which they run; the quick ones first."""
     ecs = [{"subsample": n, "blocks": b} for n, b in itertools.product(given.subsamples, given.blocks)]
-    langevin = [{"minibatch": n, "step": h} for n, h in itertools.product((100, 1000), (0.1, 0.2, 0.3))]
+    langevin = [{"minibatch": n, "pace": h} for n, h in itertools.product((100, 1000), (0.1, 0.2, 0.3))]
     return [
         Contestant("laplace", [{}], 10_000, by_pieces),
         Contestant("lwa", [{}], given.draws, by_difference),
@@ -315,6 +315,8 @@ def main():
     parser.add_argument("--out", type=Path, default=HERE / "results" / "tall_logistic.json")
     parser.add_argument("--cold", nargs=2, metavar=("NAME", "FOLDER"), help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.chains % given.cores:
+        parser.error(f"--chains {given.chains} must be a multiple of --cores {given.cores}")
     if given.cold:
         cold(given.cold[0], Path(given.cold[1]))
         return

@@ -141,22 +141,33 @@ def nuts_kernel(model, gaussian):
     )
 
 
-def run_on(piece, state, *rows):
-    """Endless pieces of draws: `piece(state, *rows)` gives the next state and draws `(draws, chains, d)`.
+def run_on(step, theta_of, state, draws, *rows):
+    """Endless pieces of draws of chains that `step(state, *rows)` moves, all at once.
 
     XLA runs a program that is one long loop on one core. So that no core idles, chains are cut into as many parts as
-    there are cores, one thread each, all of them vectorised.
+    there are cores, each vectorised, one thread a part. The first call plays nothing: it compiles, on one thread, since
+    tracing NumPyro's models on several is not safe.
     """
     cores = len(os.sched_getaffinity(0))
     chains = len(jax.tree.leaves(state)[0])
     parts = [slice(i * chains // cores, (i + 1) * chains // cores) for i in range(cores)]
     states = [jax.tree.map(lambda leaf, part=part: leaf[part], state) for part in parts]
-    compiled = jax.jit(piece).lower(states[0], *rows).compile()  # here: threads would compile it twice
+
+    @jax.jit
+    def piece(state, count, *rows):
+        def keep(i, carry):
+            state, kept = carry
+            state = step(state, *rows)
+            return state, kept.at[i].set(theta_of(state))
+
+        return lax.fori_loop(0, count, keep, (state, jnp.zeros((draws, *theta_of(state).shape))))
+
+    jax.block_until_ready(piece(states[0], 0, *rows))
     with ThreadPoolExecutor(cores) as pool:
         while True:
-            done = list(pool.map(lambda state: jax.block_until_ready(compiled(state, *rows)), states))
+            done = list(pool.map(lambda state: jax.block_until_ready(piece(state, draws, *rows)), states))
             states = [state for state, _ in done]
-            yield np.concatenate([np.asarray(thetas) for _, thetas in done], axis=1).swapaxes(0, 1)
+            yield np.concatenate([np.asarray(kept) for _, kept in done], axis=1).swapaxes(0, 1)
 
 
 def run_kernel(kernel, gaussian, x, y, chains, draws):
@@ -170,14 +181,10 @@ def run_kernel(kernel, gaussian, x, y, chains, draws):
     keys = jax.random.split(jax.random.key(1), chains)
     state = jax.vmap(lambda key, start: kernel.init(key, 0, start, (x, y), {}))(keys, starts)
 
-    def piece(state, x, y):
-        def step(state, _):
-            state = jax.vmap(lambda one: kernel.sample(one, (x, y), {}))(state)
-            return state, state.z["beta"]
+    def step(state, x, y):
+        return jax.vmap(lambda one: kernel.sample(one, (x, y), {}))(state)
 
-        return lax.scan(step, state, length=draws)
-
-    yield from run_on(piece, state, x, y)
+    yield from run_on(step, lambda state: state.z["beta"], state, draws, x, y)
 
 
 def nuts(x, y, chains, draws) -> Iterator[np.ndarray]:
@@ -197,8 +204,8 @@ def hmcecs(x, y, chains, draws, subsample, blocks) -> Iterator[np.ndarray]:
     yield from run_kernel(kernel, gaussian, x, y, chains, draws)
 
 
-def sgld(x, y, chains, draws, minibatch, step) -> Iterator[np.ndarray]:
-    """BlackJAX's stochastic gradient Langevin dynamics with control variates; `step` in mean posterior variances."""
+def sgld(x, y, chains, draws, minibatch, pace) -> Iterator[np.ndarray]:
+    """BlackJAX's stochastic gradient Langevin dynamics with control variates; `pace` in mean posterior variances."""
     import blackjax
     from blackjax.sgmcmc.gradients import control_variates, grad_estimator
 
@@ -212,22 +219,17 @@ def sgld(x, y, chains, draws, minibatch, step) -> Iterator[np.ndarray]:
     gaussian, rows = find_mode(x, y), (jnp.asarray(x), jnp.asarray(y))
     estimate = grad_estimator(log_prior, log_likelihood, len(y))
     kernel = blackjax.sgld(control_variates(estimate, jnp.asarray(gaussian.mode, jnp.float32), rows))
-    epsilon = step * float(np.diag(gaussian.covariance).mean())
+    epsilon = pace * float(np.diag(gaussian.covariance).mean())
 
     def move(key, theta, x, y):
         key, which, noise = jax.random.split(key, 3)
         drawn = jax.random.randint(which, (minibatch,), 0, len(y))
         return key, kernel.step(noise, theta, (x[drawn], y[drawn]), epsilon)
 
-    def piece(state, *rows):
-        def moves(state, _):
-            return jax.vmap(lambda key, theta: move(key, theta, *rows))(*state), None
-
-        def keep(state, _):
-            state, _ = lax.scan(moves, state, length=SGLD_THINNING)
-            return state, state[1]
-
-        return lax.scan(keep, state, length=draws)
+    def step(state, x, y):
+        moves = jax.vmap(lambda key, theta: move(key, theta, x, y))
+        return lax.fori_loop(0, SGLD_THINNING, lambda _, state: moves(*state), state)
 
     starts = jnp.asarray(gaussian.draw(np.random.default_rng(1), chains), jnp.float32)
-    yield from run_on(piece, (jax.random.split(jax.random.key(1), chains), starts), *rows)
+    state = jax.random.split(jax.random.key(1), chains), starts
+    yield from run_on(step, lambda state: state[1], state, draws, *rows)

@@ -26,6 +26,9 @@ OWN_SHARE = 0.1
 
 
 LARGEST_IN_BATCH = 32
+FLATTEST = 50.0
+"""A subset with less than a fiftieth of all rows' curvature along a direction does not count as definite: rounding can
+make a singular matrix look positive definite, and A_U would stretch that direction beyond all use."""
 
 
 class Frame(NamedTuple):
@@ -140,6 +143,8 @@ def inverse_factors_in_batch(bend: Array) -> tuple[Array, Array]:
 def transported(frame: Frame, gradient: Array, power: float, sums: Array, inverse: Array, feasible: Array) -> Given:
     """A = L_U⁻ᵀ L_Nᵀ, so that Aᵀ H_U A = H_N, and slope = g_N - w Aᵀ Σ_U c_k ∇ℓ_k."""
     d = len(gradient)
+    flatness = ((inverse @ frame.full) ** 2).sum((-2, -1))  # Σ 1/λ, λ the eigenvalues of H_N⁻¹ H_U
+    feasible &= flatness <= FLATTEST + 3.0 * len(frame.full)
     transport = jnp.swapaxes(inverse, -1, -2) @ frame.full.T
     transport = jnp.where(feasible[..., None, None], transport, jnp.eye(len(frame.full)))
     if frame.into is not None and frame.out is not None:

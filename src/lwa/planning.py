@@ -26,7 +26,7 @@ from lwa.settings import Settings
 from lwa.subsets.bandwidth import find_epsilon
 from lwa.subsets.chain import SubsetChain
 from lwa.subsets.leverage import Leverage, find_leverage
-from lwa.subsets.moves import Swap
+from lwa.subsets.moves import Fixed, Swap
 from lwa.summaries import Curvature, Statistic
 from lwa.summaries.per_row import nothing
 from lwa.target import Expansion, Target, power
@@ -45,7 +45,7 @@ covariates leave 0.47 at n = 10 d; a dummy that five rows of U have leaves less 
 SDS = 30.0
 """The calibrated target ends so many posterior sds, and √d more, from θ̂: no draw of a proper posterior is out there,
 but where every row's log-likelihood has a logarithmic tail the linear term would win."""
-FEASIBLE = 0.5
+FEASIBLE = 0.9
 """Fewer subsets than this share with a positive definite curvature: n is refused."""
 ROWS_A_PARAMETER = 10
 """Rows of a subset for each parameter, with which its curvature is well away from singular."""
@@ -276,28 +276,31 @@ def require_definite(distance: NDArray[np.float64], n: int, N: int) -> None:
 
 
 def until_feasible(chain: SubsetChain, U: Subset, chains: Sequence[int]) -> Subset:
-    """Let U move on until its curvature is positive definite for every chain; refuse an n for which it seldom is."""
-    if share_feasible(chain, U) < FEASIBLE:
-        enough, tried = chain.n, 0.0
-        while tried < FEASIBLE and enough < len(chain.rows):
+    """Let U move on until its curvature is positive definite for every chain; refuse an n for which it often is not."""
+    if not feasible(chain, U).all() and share_feasible(chain) < FEASIBLE:
+        enough = chain.n
+        while enough < len(chain.rows) and share_feasible(replace(chain, n=enough)) < FEASIBLE:
             enough = min(2 * enough, len(chain.rows))
-            larger = replace(chain, n=enough)
-            tried = share_feasible(larger, larger.start(PILOT_CHAINS))
         raise InputError(
-            f"subset_size={chain.n} is too small for the calibrated target: the curvature of most subsets is not "
+            f"subset_size={chain.n} is too small for the calibrated target: the curvature of many subsets is not "
             f"positive definite, so they do not identify all parameters. Pass subset_size={enough}."
         )
     page = 0
-    while share_feasible(chain, U) < 1.0:
+    while not feasible(chain, U).all():
         U, _ = chain.advance(U, chains, page, Purpose.SUBSET_FEASIBLE)
         page += 1
     return U
 
 
-def share_feasible(chain: SubsetChain, U: Subset) -> float:
-    """The share of subsets whose curvature is positive definite, as far as the target asks for it."""
+def feasible(chain: SubsetChain, U: Subset) -> NDArray[np.bool_]:
+    """Whether each chain's subset has a positive definite curvature, as far as the target asks for it."""
     given = chain.given(U)
-    return 1.0 if given is None or given.feasible is None else float(jnp.mean(given.feasible))
+    return np.ones(1, bool) if given is None or given.feasible is None else np.asarray(given.feasible)
+
+
+def share_feasible(chain: SubsetChain) -> float:
+    """The share of such subsets among some, drawn as U is before Φ."""
+    return float(feasible(chain, replace(chain, move=Fixed()).start(range(PILOT_SUBSETS * 2))).mean())
 
 
 def entry_bytes(model: Model, one: Any, statistic: Statistic, k: int, carried: int) -> int:

@@ -54,6 +54,10 @@ def check_model(model: Model, batch: Batch, dtype: Any) -> None:
                 "floats: values.astype(float)."
             )
 
+    chains = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((2, *leaf.shape), leaf.dtype), (theta, rows))  # type: ignore[no-untyped-call]
+    with users_function("log_likelihood", "several chains side by side (jax.vmap)"):
+        jax.eval_shape(jax.vmap(model.log_likelihood), *chains)
+
 
 def check_labels(model: Model) -> None:
     """Refuse names, dims and coords that xarray could not hold, which would show only once the draws are there."""
