@@ -76,6 +76,21 @@ def test_block_length_changes_no_bit(monkeypatch, L):
             assert np.array_equal(values, other.sample_stats[name]), name
 
 
+@pytest.mark.parametrize("exact", [False, True], ids=["calibrated", "exact"])
+def test_block_length_changes_no_bit_of_the_default(monkeypatch, exact):
+    """The same for the calibrated target, whose U moves every fourth time, and for its corrections."""
+    rows = np.random.default_rng(12).gamma(3.0, size=300)
+    model = lwa.Model(lambda s, y: -3 * s - y * jnp.exp(-s), lambda s: -0.5 * s**2, init=0.0)
+    fits = []
+    for length in (1000, 7, 1):
+        monkeypatch.setattr(blocks.Blocks, "after", lambda self, took, moves, length=length: blocks.Blocks(length))
+        fits.append(lwa.sample(model, rows, subset_size=40, draws=40, tune=100, seed=3, exact=exact, progress=False))
+    for other in fits[1:]:
+        assert np.array_equal(other.posterior["theta"], fits[0].posterior["theta"])
+        for name, values in fits[0].sample_stats.items():
+            assert np.array_equal(values, other.sample_stats[name], equal_nan=True), name
+
+
 def test_same_seed_same_draws_and_chains_differ():
     one, two, other = fit(), fit(), fit(seed=4)
     assert np.array_equal(one.posterior["theta"], two.posterior["theta"])
@@ -102,8 +117,25 @@ def test_nothing_is_traced_again():
     before = len(traced)
     assert before > 0
     lwa.sample(model, ROWS, **(SETTINGS | dict(draws=400, tune=300, seed=8, thinning=7, epsilon=0.3)))
-    shape_checks = 2  # `check_model` looks at the model anew for each run
+    shape_checks = 3  # `check_model` looks at the model anew for each run
     assert len(traced) - before <= shape_checks
+
+
+def test_nothing_is_traced_again_by_the_default():
+    traced = []
+
+    def log_likelihood(s, y):
+        traced.append(y.shape)
+        return -3 * s - y * jnp.exp(-s)
+
+    model = lwa.Model(log_likelihood, lambda s: -0.5 * s**2, init=0.0)
+    rows = np.random.default_rng(12).gamma(3.0, size=300)
+    options = {"subset_size": 40, "progress": False}
+    lwa.sample(model, rows, draws=40, tune=100, seed=3, **options)
+    before = len(traced)
+    lwa.sample(model, rows, draws=200, tune=300, seed=4, **options)
+    looks = 6  # `check_model` thrice, and `require_derivatives`, which differentiates what it looks at
+    assert len(traced) - before <= looks
 
 
 def check_frozen():
