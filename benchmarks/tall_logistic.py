@@ -166,7 +166,7 @@ def best_sgld(found):
 def contestants(given):
     """In the order in which they run; the quick ones first."""
     ecs = [{"subsample": n, "blocks": b} for n, b in itertools.product(given.subsamples, given.blocks)]
-    langevin = [{"minibatch": n, "pace": h} for n, h in itertools.product((100, 1000), (0.1, 0.2, 0.3))]
+    langevin = [{"minibatch": n, "pace": h} for n, h in itertools.product((100, 1000), (0.1, 0.2, 0.25))]
     return [
         Contestant("laplace", [{}], 10_000, by_pieces),
         Contestant("lwa", [{}], given.draws, by_difference),

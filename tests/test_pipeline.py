@@ -9,7 +9,7 @@ from scipy import stats
 import lwa
 from lwa import blocks, pipeline, sampling
 from lwa.parameters import RandomWalk
-from lwa.randomness import Purpose, keys
+from lwa.randomness import Purpose, generator
 from lwa.subsets import Fixed, Free, Swap
 from tests.tiny import MEAN, MODEL, PRIOR_SD
 
@@ -54,7 +54,7 @@ def test_all_rows_give_plain_metropolis(move, L):
     for chain in range(4):
         with jax.enable_x64(True):
             pages = [
-                kernel.noise(keys(3, Purpose.THETA, [chain], page)[0], run.attributes["page_moves"], jnp.zeros(1))
+                kernel.noise(generator(3, Purpose.THETA, chain, page), run.attributes["page_moves"], 1, np.float64)
                 for page in range(-(-60 * stride // run.attributes["page_moves"]))
             ]
             noise = jax.tree.map(lambda *leaves: np.concatenate(leaves), *pages)
@@ -258,7 +258,7 @@ def test_precision_is_chosen_from_the_rounding_it_would_bring():
     assert fit().attributes["precision"] == "float32"
     with jax.enable_x64(True):
         target = lwa.target.Target(MODEL, 1e7)
-        chosen = sampling.choose_precision("auto", target, ROWS.reshape(4, 10), 1, None)
+        chosen = sampling.choose_precision("auto", target, (ROWS.reshape(4, 10), None, None), 1, None)
     assert chosen is np.float64
 
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import lwa
-from lwa import calibration
 from lwa.algorithm import spread
-from lwa.calibration import calibrate, inverse_factors
+from lwa.calibration import calibrate, inverse_factors, inverse_factors_in_batch
 from lwa.demo import logistic
 from lwa.planning import expansion_of, leverage_helps
 from lwa.reference import find_reference
@@ -87,13 +86,12 @@ def test_every_subset_has_the_gradient_and_curvature_of_all_rows(absent, leverag
         np.testing.assert_allclose(bend, np.broadcast_to(jax.hessian(full)(at), bend.shape), atol=1e-7 * ROWS)
 
 
-def test_many_matrices_are_inverted_one_by_one_as_in_a_batch(monkeypatch):
+def test_many_matrices_are_inverted_one_by_one_as_in_a_batch():
     """With one that is not positive definite among them."""
     with jax.enable_x64(True):
         x = np.random.default_rng(2).normal(size=(4, 30, 6))
         bend = jnp.asarray(np.einsum("mij,mik->mjk", x, x)).at[2].add(-50 * jnp.eye(6))
-        together, feasible = inverse_factors(bend)
-        monkeypatch.setattr(calibration, "LARGEST_IN_BATCH", 0)
+        together, feasible = inverse_factors_in_batch(bend)
         alone, also = inverse_factors(bend)
         np.testing.assert_allclose(alone, together, atol=1e-12)
         assert feasible.tolist() == also.tolist() == [True, True, False, True]

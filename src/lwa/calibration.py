@@ -77,11 +77,20 @@ class Calibration:
             return found.gradient
         return np.concatenate([found.gradient, found.curvature[np.triu_indices(self.model.dimension)]])
 
+    def blank(self) -> Given:
+        """A `Given` of the right shapes."""
+        d = self.model.dimension
+        if self.frame is None:
+            return Given(np.zeros(d))
+        return Given(np.zeros(d), np.zeros((d, d)), np.zeros((), bool))
+
     def given(self, sums: Array) -> Given:
         """Tilt and transport of subsets whose rows carry these sums, `(..., c)`."""
         gradient = jnp.asarray(self.reference.gradient)
         if self.frame is None:
             return Given(gradient - self.power * jnp.asarray(sums))
+        if len(gradient) <= LARGEST_IN_BATCH:
+            return given_in_batch(self.frame, gradient, self.power, jnp.asarray(sums))
         inverse, feasible = inverse_factors(curvatures(self.frame, len(gradient), self.power, sums))
         return transported(self.frame, gradient, self.power, sums, inverse, feasible)
 
@@ -115,11 +124,9 @@ def curvatures(frame: Frame, d: int, power: float, sums: Array) -> Array:
 def inverse_factors(bend: Array) -> tuple[Array, Array]:
     """L⁻¹ with L Lᵀ = H for many H, and whether each is positive definite; the identity where it is not.
 
-    From some size on one by one: the triangular solver that JAX calls for a batch then runs on threads of its own,
+    One by one: for matrices of some size, the triangular solver that JAX calls for a batch runs on threads of its own,
     which wait for each other while all cores are busy with chains: 4 ms a matrix at d = 100 in place of 0.1.
     """
-    if bend.shape[-1] <= LARGEST_IN_BATCH:
-        return inverse_factors_in_batch(bend)
     inverse = np.array(bend).reshape(-1, *bend.shape[-2:])
     feasible = np.empty(len(inverse), bool)
     for i, one in enumerate(inverse):
@@ -131,7 +138,7 @@ def inverse_factors(bend: Array) -> tuple[Array, Array]:
 
 @jax.jit
 def inverse_factors_in_batch(bend: Array) -> tuple[Array, Array]:
-    """The same in one program."""
+    """The same for small matrices, in one program."""
     one = jnp.eye(bend.shape[-1])
     own = jnp.linalg.cholesky(bend)
     feasible = jnp.isfinite(own).all((-2, -1))
@@ -151,3 +158,10 @@ def transported(frame: Frame, gradient: Array, power: float, sums: Array, invers
         transport = jnp.eye(d) + frame.into @ (transport - jnp.eye(len(frame.full))) @ frame.out
     scores = power * sums[..., :d]
     return Given(gradient - jnp.einsum("...ij,...i->...j", transport, scores), transport, feasible)
+
+
+@partial(jax.jit, static_argnames=("power",))
+def given_in_batch(frame: Frame, gradient: Array, power: float, sums: Array) -> Given:
+    """The same from beginning to end, in one program."""
+    inverse, feasible = inverse_factors_in_batch(curvatures(frame, len(gradient), power, sums))
+    return transported(frame, gradient, power, sums, inverse, feasible)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from lwa.algorithm import Subset, Tape, play
 from lwa.decision import accepts, probability
 from lwa.pipeline import Cohort, Problem, as_held, blank_page, first_state, page_noise
-from lwa.randomness import Purpose, generator, keys
+from lwa.randomness import Purpose, generator
 from lwa.reference import log_posterior
 from lwa.rows.slots import to_columns
 from lwa.target import Given
@@ -99,8 +99,7 @@ class Surrogate:
     def _tape(self, given: Given | None) -> Tape:
         """K moves during which no row comes in."""
         problem, shape = self.problem, (self.steps, len(self.names))
-        drawn = keys(problem.seed, self.streams.theta, self.names, self.done)
-        noise = page_noise(drawn, jnp.asarray(self.theta), self.steps, problem.kernel)
+        noise = jax.device_put(page_noise(problem, self.streams.theta, self.names, self.done, self.steps))
         none = to_columns(problem.subsets.rows.take(np.empty(0, np.int64)), problem.dtype)
         rows = jax.tree.map(lambda leaf: jnp.zeros((*shape, *leaf.shape), leaf.dtype), none)
         still = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.steps, *leaf.shape)), given)

@@ -34,6 +34,7 @@ class Purpose(IntEnum):
     POLISH = 13
     POLISH_THETA = 14
     POLISH_SUBSET = 15
+    WARM_UP = 16
 
 
 def as_seed(seed: object) -> int:

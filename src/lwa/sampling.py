@@ -199,7 +199,9 @@ def prepare(
     scored = Target(model, power(settings.target, subsets.n, N), None if expanded is None else expansion_of(expanded))
     batches = [subsets.take(U) for _, U in planned.firsts]
     around = [expanded.theta] if expanded is not None else given
-    dtype = choose_precision(settings.precision, scored, batches[0], settings.seed, around)
+    first = planned.firsts[0][1]
+    known_of_U = (batches[0], subsets.given(first), subsets.counts(first))
+    dtype = choose_precision(settings.precision, scored, known_of_U, settings.seed, around)
     problem = Problem(subsets, scored, settings.kernel, settings.refresh_steps, settings.tune, dtype, expanded)
     begun = []
     for (chains, U), batch in zip(planned.firsts, batches, strict=True):
@@ -274,7 +276,9 @@ def cohorts_of(chains: int) -> list[list[int]]:
     return [list(range(first, first + size)) for first in range(0, chains, size)]
 
 
-def choose_precision(asked: str, target: Target, batch: Any, seed: int, given: list[NDArray[np.float64]] | None) -> Any:
+def choose_precision(
+    asked: str, target: Target, known_of_U: tuple[Any, Any, Any], seed: int, given: list[NDArray[np.float64]] | None
+) -> Any:
     """float32 unless it is asked otherwise or its rounding would disturb the acceptance ratio.
 
     The noise is measured: w √(2 Σ_U (ℓ32 - ℓ64)²) near the start, over the first cohort's subsets.
@@ -283,11 +287,14 @@ def choose_precision(asked: str, target: Target, batch: Any, seed: int, given: l
         return np.dtype(asked).type
     rng = generator(seed, Purpose.PRECISION, 0)
     start = given[0] if given else target.model.ravel(target.model.init)
+    batch, tilt, counts = known_of_U
     theta = start + 0.1 * rng.normal(size=(jax.tree.leaves(batch)[0].shape[0], len(start)))
-    single, double = (
-        np.asarray(evaluate(target, theta.astype(dtype), to_columns(batch, dtype, axis=1)).rows, np.float64)
-        for dtype in (np.float32, np.float64)
-    )
+
+    def terms(dtype: Any) -> NDArray[np.float64]:
+        columns = to_columns(batch, dtype, axis=1)
+        return np.asarray(evaluate(target, theta.astype(dtype), columns, as_held(tilt, dtype), counts).rows, np.float64)
+
+    single, double = terms(np.float32), terms(np.float64)
     with np.errstate(invalid="ignore"):  # inf - inf, where the model is not finite: the starts are checked next
         noise = target.power * np.sqrt(2 * ((single - double) ** 2).sum(-1))
     noise = noise[np.isfinite(noise)]

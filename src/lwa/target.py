@@ -33,9 +33,9 @@ class Expansion(NamedTuple):
 class Given(NamedTuple):
     """What the calibrated target must know of U besides its rows."""
 
-    slope: Array  # (d,)    g_N - w A_Uᵀ Σ_U c_k ∇ℓ_k(θ̂), float64
-    transport: Array | None = None  # (d, d)  A_U, with A_Uᵀ H_U A_U = H_N; the identity where there is none
-    feasible: Array | None = None  # ()      whether H_U is positive definite; else U scores nothing and θ holds still
+    slope: Any  # (d,)    g_N - w A_Uᵀ Σ_U c_k ∇ℓ_k(θ̂), float64
+    transport: Any = None  # (d, d)  A_U, with A_Uᵀ H_U A_U = H_N; the identity where there is none
+    feasible: Any = None  # ()      whether H_U is positive definite; else U scores nothing and θ holds still
 
 
 class Terms(NamedTuple):

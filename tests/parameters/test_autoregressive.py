@@ -46,9 +46,16 @@ def begin(log_density, kernel, around, dtype=jnp.float64, seed=1):
     return Chains(theta, jax.vmap(partial(evaluate, log_density))(theta), tuning)
 
 
-@partial(jax.jit, static_argnames=("log_density", "kernel", "moves"))
-def play(chains, key, gains, log_density, kernel, moves):
+def play(chains, seed, gains, log_density, kernel, moves):
     """So many moves of all chains, and θ after each."""
+    d, dtype = chains.theta.shape[-1], chains.theta.dtype
+    drawn = [kernel.noise(np.random.default_rng([*seed, chain]), moves, d, dtype) for chain in range(CHAINS)]
+    noise = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves, axis=1)), *drawn)
+    return follow(chains, noise, gains, log_density, kernel)
+
+
+@partial(jax.jit, static_argnames=("log_density", "kernel"))
+def follow(chains, noise, gains, log_density, kernel):
 
     def one(theta, terms, tuning, noise, gain):
         theta, terms, info = kernel.step(noise, tuning, theta, terms, partial(evaluate, log_density))
@@ -58,8 +65,7 @@ def play(chains, key, gains, log_density, kernel, moves):
         chains = jax.vmap(one, in_axes=(0, 0, 0, 0, None))(*chains, *entry)
         return chains, chains.theta
 
-    drawn = jax.vmap(lambda key, theta: kernel.noise(key, moves, theta), out_axes=1)
-    return jax.lax.scan(move, chains, (drawn(jax.random.split(key, CHAINS), chains.theta), gains))
+    return jax.lax.scan(move, chains, (noise, gains))
 
 
 @partial(jax.jit, static_argnames=("kernel",))
@@ -71,8 +77,7 @@ def tune(chains, log_density, kernel, moves, seed=2):
     """As `pipeline.Cohort` does: steered at each move, adapted every 32."""
     for done in range(0, moves, ADAPT_EVERY):
         gains = jnp.asarray(steering_gain(done + np.arange(ADAPT_EVERY)), chains.theta.dtype)
-        key = jax.random.fold_in(jax.random.key(seed), done)
-        chains, path = play(chains, key, gains, log_density, kernel, ADAPT_EVERY)
+        chains, path = play(chains, (seed, done), gains, log_density, kernel, ADAPT_EVERY)
         chains = chains._replace(tuning=adapt(chains.tuning, path, float(done + ADAPT_EVERY), kernel))
     return chains
 
@@ -81,8 +86,7 @@ def sample(chains, log_density, kernel, moves, seed=3):
     """Nothing is learnt any more."""
     paths = []
     for done in range(0, moves, BLOCK):
-        key = jax.random.fold_in(jax.random.key(seed), done)
-        chains, path = play(chains, key, jnp.zeros(BLOCK, chains.theta.dtype), log_density, kernel, BLOCK)
+        chains, path = play(chains, (seed, done), jnp.zeros(BLOCK, chains.theta.dtype), log_density, kernel, BLOCK)
         paths.append(np.asarray(path))
     return chains, np.concatenate(paths)
 
@@ -211,7 +215,7 @@ def test_it_recovers_where_proposals_are_accepted_again():
 def one_move(kernel, dtype, kind):
     """A kernel's state, the noise and outcome of one move of it, and a path."""
     theta = jnp.zeros(3, dtype)
-    noise = jax.tree.map(lambda leaf: leaf[0], kernel.noise(jax.random.key(1), 1, theta))
+    noise = jax.tree.map(lambda leaf: leaf[0], kernel.noise(np.random.default_rng(1), 1, len(theta), theta.dtype))
     if isinstance(kernel, Autoregressive):
         noise = noise._replace(kind=jnp.asarray(kind, noise.kind.dtype))
     tuning = kernel.init(theta, RIGHT)

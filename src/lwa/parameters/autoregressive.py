@@ -1,9 +1,8 @@
 """Autoregressive proposals around θ̂: nearly independent draws where the posterior is nearly Gaussian."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -11,7 +10,7 @@ from jax import Array
 from lwa.decision import choose
 from lwa.errors import InputError
 from lwa.parameters import random_walk
-from lwa.parameters.kernel import Evaluate, Info, Kernel, metropolis
+from lwa.parameters.kernel import Evaluate, Info, Kernel, log_uniform, metropolis
 from lwa.parameters.random_walk import RandomWalk, is_real, optimal_scale
 from lwa.reference import Reference
 from lwa.target import Terms
@@ -62,11 +61,11 @@ class Tuning(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """The randomness of one move."""
+    """The randomness of one move: NumPy's as it is drawn, JAX's as it is used."""
 
-    direction: Array  # (d,)  standard normal
-    log_u: Array
-    kind: Array  # ()    uniform: a random walk where it is less than the share of these
+    direction: Any  # (d,)  standard normal
+    log_u: Any
+    kind: Any  # ()    uniform: a random walk where it is less than the share of these
 
 
 @dataclass(frozen=True)
@@ -103,12 +102,9 @@ class Autoregressive(Kernel):
         if not isinstance(self.fallback, bool):
             raise InputError(f"fallback={self.fallback!r} must be True or False. Pass fallback=True.")
 
-    def noise(self, key: Array, moves: int, theta: Array) -> Noise:
+    def noise(self, rng: np.random.Generator, moves: int, d: int, dtype: Any) -> Noise:
         """Directions, uniforms and kinds of a page."""
-        towards, decide, kind = jax.random.split(key, 3)
-        direction = jax.random.normal(towards, (moves, theta.shape[-1]), theta.dtype)
-        log_u = jnp.log(jax.random.uniform(decide, (moves,), theta.dtype)).astype(jnp.float64)
-        return Noise(direction, log_u, jax.random.uniform(kind, (moves,), jnp.float32))
+        return Noise(rng.standard_normal((moves, d), dtype), log_uniform(rng, moves), rng.random(moves, np.float32))
 
     def init(self, theta: Array, reference: Reference | None) -> Tuning:
         """The reference's Gaussian, without which there is nothing to propose around, and a walk of its shape."""

@@ -4,7 +4,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 from jax import Array
+from numpy.typing import NDArray
 
 from lwa.decision import accepts, choose, probability
 from lwa.reference import Reference
@@ -29,8 +31,8 @@ class Kernel(ABC):
     """
 
     @abstractmethod
-    def noise(self, key: Array, moves: int, theta: Array) -> Any:
-        """All the randomness of a page of moves, in one call; leaves `(moves, ...)`."""
+    def noise(self, rng: np.random.Generator, moves: int, d: int, dtype: Any) -> Any:
+        """All the randomness of a page of moves, for θ of d entries of this type; leaves `(moves, ...)`."""
 
     @abstractmethod
     def init(self, theta: Array, reference: Reference | None) -> Any:
@@ -53,6 +55,12 @@ class Kernel(ABC):
     @abstractmethod
     def describe(self, tuning: Any) -> str:
         """In one line, how θ was moved; `tuning` is that of all chains, leaves `(chains, ...)`."""
+
+
+def log_uniform(rng: np.random.Generator, moves: int) -> NDArray[np.float64]:
+    """The logarithms of uniforms, by which moves are decided; -inf, should one be zero, accepts what has a density."""
+    with np.errstate(divide="ignore"):
+        return np.log(rng.random(moves))
 
 
 def metropolis(

@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from lwa.errors import InputError
-from lwa.parameters.kernel import Evaluate, Info, Kernel, metropolis
+from lwa.parameters.kernel import Evaluate, Info, Kernel, log_uniform, metropolis
 from lwa.reference import Reference
 from lwa.target import Terms
 
@@ -27,10 +26,10 @@ class Tuning(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """The randomness of one move."""
+    """The randomness of one move: NumPy's as it is drawn, JAX's as it is used."""
 
-    direction: Array  # (d,)  standard normal
-    log_u: Array
+    direction: Any  # (d,)  standard normal
+    log_u: Any
 
 
 def optimal_scale(d: int) -> Array:
@@ -72,11 +71,9 @@ class RandomWalk(Kernel):
         if not is_real(self.scale) or not 0.0 < self.scale < float("inf"):
             raise InputError(f"scale={self.scale!r} must be positive and finite. Pass scale=0.1.")
 
-    def noise(self, key: Array, moves: int, theta: Array) -> Noise:
+    def noise(self, rng: np.random.Generator, moves: int, d: int, dtype: Any) -> Noise:
         """Directions and uniforms of a page."""
-        towards, decide = jax.random.split(key)
-        direction = jax.random.normal(towards, (moves, theta.shape[-1]), theta.dtype)
-        return Noise(direction, jnp.log(jax.random.uniform(decide, (moves,), theta.dtype)).astype(jnp.float64))
+        return Noise(rng.standard_normal((moves, d), dtype), log_uniform(rng, moves))
 
     def init(self, theta: Array, reference: Reference | None) -> Tuning:
         """A round walk of the first step size; with a reference, its shape and the step size that suits it."""

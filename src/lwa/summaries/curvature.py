@@ -18,8 +18,8 @@ from lwa.rows import Batch
 from lwa.rows.slots import repeat_to
 from lwa.summaries.summary import Gathering, Statistic, Summary
 
-PART = 2**22
-"""Numbers that per-row curvatures may take at once: 32 MiB."""
+PART, MOST_ROWS = 2**22, 4096
+"""Numbers that per-row curvatures may take at once, 32 MiB, and rows."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,11 @@ def row_sizes(model: Model, reference: Reference, batch: Batch, fill: int) -> ND
 
 
 def in_parts(function: Callable[[Any], NDArray[np.float64]], batch: Batch, width: int) -> NDArray[np.float64]:
-    """`function` of a batch, `(m, width)`, computed on so few rows at a time that temporary matrices stay small."""
-    m, part = len(jax.tree.leaves(batch)[0]), max(64, PART // width)
-    if m <= part:
-        return function(batch)
+    """`function` of a batch, `(m, width)`, on so few rows at a time that temporary matrices stay small.
+
+    Parts are filled up to one size, so that one program serves the first subsets and every page of candidates.
+    """
+    m, part = len(jax.tree.leaves(batch)[0]), int(np.clip(PART // width, 64, MOST_ROWS))
     found = np.empty((m, width))
     for start in range(0, m, part):
         rows = jax.tree.map(lambda leaf, start=start: leaf[start : start + part], batch)
