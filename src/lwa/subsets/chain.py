@@ -122,25 +122,34 @@ class SubsetChain:
         return candidates, batch
 
     def advance(
-        self, U: Subset, chains: Sequence[int], page: int, purpose: Purpose = Purpose.SUBSET
+        self,
+        U: Subset,
+        chains: Sequence[int],
+        page: int,
+        purpose: Purpose = Purpose.SUBSET,
+        known: Given | None = None,
     ) -> tuple[Subset, Page]:
-        """One page of transitions for each chain. `U` is used up: its memory becomes the new one's."""
+        """One page of transitions for each chain. `U` is used up: its memory becomes the new one's.
+
+        `known` is what is given of a U that never changes, so that it need not be found again.
+        """
         candidates, batch = self.candidates(chains, page, purpose)
         epsilon = jnp.asarray(self.epsilon if self.move.weighted else np.inf)
         exchange = self.move.exchange and self.leverage is None  # independent slots may repeat a row
         U, accepted, distance, sums = write(U, candidates, self.weight, epsilon, exchange=exchange, reach=self.reach)
-        given = self._given_over(U, sums)
+        given = self._given_over(U, sums, known)
         accepted, distance, slots, given = jax.tree.map(np.asarray, (accepted, distance, candidates.slots, given))
         counts = self._count(np.asarray(candidates.incoming))
         return U, Page(accepted, distance, slots, batch, given, counts)
 
-    def _given_over(self, U: Subset, sums: Array | None) -> Given | None:
+    def _given_over(self, U: Subset, sums: Array | None, known: Given | None) -> Given | None:
         """`given` at each transition of a page, whose sums are `(transitions, chains, c)`."""
         if self.calibration is None or sums is None:
             return None
         if self.move.replaced(self.n):
             return self.calibration.given(sums)
-        return jax.tree.map(lambda leaf: np.broadcast_to(np.asarray(leaf), (self.page, *leaf.shape)), self.given(U))
+        held = self.given(U) if known is None else known
+        return jax.tree.map(lambda leaf: np.broadcast_to(np.asarray(leaf), (self.page, *leaf.shape)), held)
 
     def burn_in(self, U: Subset, chains: Sequence[int]) -> tuple[Subset, float]:
         """Forget the uniform start before θ sees any subset: finished without θ, so it biases nothing.

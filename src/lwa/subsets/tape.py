@@ -50,6 +50,7 @@ class TapeWriter:
 
     def __init__(self, subsets: SubsetChain, chains: Sequence[int], U: Subset, L: int, dtype: Any) -> None:
         self.subsets, self.chains, self.U, self.L, self.dtype = subsets, chains, U, L, dtype
+        self.known = None if subsets.move.replaced(subsets.n) else subsets.given(U)
         self.written = 0  # pages of transitions
         self.store: Page | None = None
         self.queues = [Queue(np.empty(0, np.intp), np.empty(0, bool), np.empty(0, bool)) for _ in chains]
@@ -63,7 +64,7 @@ class TapeWriter:
 
     def _advance(self) -> None:
         """Another page of transitions behind those in store."""
-        self.U, page = self.subsets.advance(self.U, self.chains, self.written)
+        self.U, page = self.subsets.advance(self.U, self.chains, self.written, known=self.known)
         self.written += 1
         before = 0 if self.store is None else len(self.store.accepted)
         self.store = page if not before else jax.tree.map(lambda a, b: np.concatenate([a, b]), self.store, page)
