@@ -1,6 +1,7 @@
 """Whether twice or half of epsilon="auto" would serve better, over the models of accuracy.py.
 
-    python benchmarks/bandwidth.py --jobs 2           # all of them at N = 10⁶
+    python benchmarks/bandwidth.py --jobs 4                         # all of them at N = 10⁶; ten minutes on 16 cores
+    python benchmarks/bandwidth.py --jobs 4 --subset-size 100 --add # with smaller subsets, beside what is in the file
     python benchmarks/bandwidth.py --only poisson --rows 1e5
 
 ε matters where U is chosen by its curvature: with `summary=lwa.summaries.Curvature()`, as it is or transported too. For
@@ -94,6 +95,8 @@ def compare(truth, **options):
             }
         )
     return {
+        "subset_size": auto.attributes["subset_size"],
+        "draws": options["draws"],
         "epsilon": epsilon,
         "thinning": thinning,
         "leverage": auto.attributes["leverage"],
@@ -111,26 +114,15 @@ def in_a_process(name, given):
     """The same in a process of its own, for no longer than allowed."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "one.json"
-        command = [
-            sys.executable,
-            __file__,
-            "--only",
-            name,
-            "--out",
-            out,
-            "--rows",
-            given.rows,
-            "--kinds",
-            *given.kinds,
-        ]
-        command += ["--chains", given.chains, "--draws", given.draws, "--pairs", given.pairs]
-        command += ["--most-pairs", given.most_pairs]
+        command = [sys.executable, __file__, "--only", name, "--out", out, "--kinds", *given.kinds]
+        command += ["--rows", given.rows, "--chains", given.chains, "--draws", given.draws]
+        command += ["--pairs", given.pairs, "--most-pairs", given.most_pairs]
         command += [] if given.subset_size is None else ["--subset-size", given.subset_size]
         try:
             done = subprocess.run(list(map(str, command)), timeout=given.limit, capture_output=True, text=True)
         except subprocess.TimeoutExpired:
             why = f"not done after {given.limit:.0f} s"
-            return [{"model": name, "kind": kind, "refused": why} for kind in given.kinds]
+            return [{"model": name, "kind": kind, "stopped": why} for kind in given.kinds]
         if done.returncode:
             raise RuntimeError(f"{name}: {done.stderr}")
         return json.loads(out.read_text())["table"]
@@ -148,24 +140,28 @@ def default_is_unmoved(given):
 def rows_of(found):
     """One line of the table."""
     name = f"| {found['model'].replace('_', ' ')} | {found['kind']} |"
-    if "refused" in found:
-        return f"{name} refused: {found['refused']} |"
+    for why in ("refused", "stopped"):
+        if why in found:
+            return f"{name} {why}: {found[why]} |"
 
     def cells(show):
         return " / ".join("refused" if "refused" in one else show(one) for one in found["runs"])
 
     better = [f"{one['factor']:g} ε" for one in found["runs"] if one.get("better")]
-    return (
-        f"{name} {found['epsilon']:.3g} | {cells(lambda one: f'{one["error"]:.3f} ± {one["standard_error"]:.3f}')} | "
-        f"{cells(lambda one: f'{one["refresh_rate"]:.2f}')} | "
-        f"{cells(lambda one: '∞' if one['renewal'] is None else f'{one["renewal"]:,.0f}')} | "
-        f"{', '.join(better) or 'no'} |"
-    )
+    columns = [
+        found["subset_size"],
+        f"{found['epsilon']:.3g}",
+        cells(lambda one: f"{one['error']:.3f} ± {one['standard_error']:.3f}"),
+        cells(lambda one: f"{one['refresh_rate']:.2f}"),
+        cells(lambda one: "∞" if one["renewal"] is None else f"{one['renewal']:,.0f}"),
+        ", ".join(better) or "no",
+    ]
+    return f"{name} {' | '.join(map(str, columns))} |"
 
 
 HEAD = """
-| model | U chosen by | ε, auto's | error at ε/2, ε, 2ε | refresh rates | moves to renew U | better than auto's |
-|---|---|---|---|---|---|---|"""
+| model | U chosen by | n | ε, auto's | error at ε/2, ε, 2ε | refresh rates | moves to renew U | better than auto's |
+|---|---|---|---|---|---|---|---|"""
 
 
 def main():
@@ -173,11 +169,13 @@ def main():
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--jobs", type=int, default=1, help="models at a time")
     parser.add_argument("--limit", type=float, default=3600, help="seconds a model")
+    parser.add_argument("--add", action="store_true", help="keep what the file of results holds")
     given = parser.parse_args()
+    held = json.loads(given.out.read_text())["table"] if given.add else []
     if len(given.only) == 1:
         table = table_of(given.only[0], given)
         print(HEAD, *map(rows_of, table), sep="\n", flush=True)
-        save(given, table=table)
+        save(given, table=held + table)
         return
     unmoved = default_is_unmoved(given)
     print(f"Default arguments: draws are {'the same' if unmoved else 'NOT the same'} at epsilon 'auto', 0.1 and 10.")
@@ -187,7 +185,7 @@ def main():
         for found in pool.map(lambda name: in_a_process(name, given), given.only):
             table += found
             print(*map(rows_of, found), sep="\n", flush=True)
-            save(given, jobs=given.jobs, default_unmoved=unmoved, table=table)
+            save(given, jobs=given.jobs, default_unmoved=unmoved, table=held + table)
 
 
 if __name__ == "__main__":

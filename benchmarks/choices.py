@@ -1,4 +1,4 @@
-"""The measurements behind three choices in ARCHITECTURE.md; about a minute on two cores.
+"""The measurements behind four choices in ARCHITECTURE.md; about two minutes on two cores.
 
     python benchmarks/choices.py
 
@@ -6,6 +6,9 @@
    first, or all columns in one matrix.
 2. What a transition of the U chain costs by itself.
 3. What float64 costs at n = 100, and which precision "auto" takes there for the powered target.
+4. The calibrated target at n = 100 with U chosen by its curvature, transported, both, and with U proposed at every or
+   every fourth transition: a move's cost, effective draws a move (median over parameters of θ and θ², from the variance
+   of means over 32 chains), and the range of sd ratios to the Gaussian at the mode.
 """
 
 import json
@@ -22,11 +25,12 @@ import lwa
 from lwa.algorithm import write
 from lwa.demo import logistic
 from lwa.randomness import Purpose
+from lwa.reference import find_reference
 from lwa.rows import as_rows, survey
 from lwa.sampling import choose_precision
 from lwa.subsets import Gaussian, Swap
 from lwa.subsets.chain import SubsetChain
-from lwa.summaries import as_summary
+from lwa.summaries import Curvature, as_summary
 from lwa.target import Target
 
 C, D, MOVES = 8, 10, 1000
@@ -124,14 +128,43 @@ def precision_us(model, data, precision):
     return round(statistics.median(found), 2)
 
 
+VARIANTS = {
+    "informed": {"summary": Curvature(), "transport": False},
+    "informed, transported": {"summary": Curvature(), "subset_move": Swap(1)},
+    "transported": {"subset_move": Swap(1)},
+    "transported, every fourth": {},
+}
+
+
+def variant(model, data, mode, options):
+    """A way to calibrate, long run minus short run."""
+
+    def run(draws):
+        fixed = {"subset_size": 100, "thinning": 1, "tune": 256, "chains": 32, "seed": 1, "progress": False}
+        return lwa.sample(model, data, draws=draws, **fixed, **options)
+
+    run(100)
+    short, long = run(2000), run(20_000)
+    seconds = long.attributes["sampling_seconds"] - short.attributes["sampling_seconds"]
+    z = (long.posterior["beta"] - mode.theta) / np.sqrt(np.diag(np.linalg.inv(mode.precision)))
+    worth = [v / f.mean(1).var(0, ddof=1) / z.shape[1] for f, v in ((z, 1.0), (z**2, 2.0))]
+    ratio = z.std((0, 1))
+    return {
+        "move_us": round(seconds / 18_000 / 32 * 1e6, 2),
+        "effective_draws_a_move": [round(float(np.median(each)), 2) for each in worth],
+        "sd_ratio": [round(float(ratio.min()), 3), round(float(ratio.max()), 3)],
+    }
+
+
 def main():
     model, data, truth = logistic(1_000_000, D, seed=1)
     with jax.enable_x64(True):
+        mode = find_reference(model, as_rows(data), np.zeros(D), 1)
         layouts = {name: layout_us(name, 1000) for name in LAYOUTS}
         subsets = {n: subset_us(data, n) for n in (100, 1000)}
         batch = jax.tree.map(lambda leaf: leaf[:400].reshape(4, 100, *leaf.shape[1:]), data)
         chosen = {
-            f"{N:.0e}": choose_precision("auto", Target(model, N / 100), batch, 1, [truth]).__name__
+            f"{N:.0e}": choose_precision("auto", Target(model, N / 100), (batch, None, None), 1, [truth]).__name__
             for N in (1e5, 1e6, 1e7, 1e8)
         }
     found = {
@@ -140,6 +173,7 @@ def main():
         "subset_transition_us": subsets,
         "step_us_n100": {name: precision_us(model, data, name) for name in ("float32", "float64")},
         "powered_precision_n100": chosen,
+        "calibrated_n100": {name: variant(model, data, mode, options) for name, options in VARIANTS.items()},
     }
     print(json.dumps(found, indent=1))
     out = Path(__file__).parent / "results" / "choices.json"

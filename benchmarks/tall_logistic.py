@@ -79,13 +79,16 @@ def lwa_model():
     return lwa.Model(log_likelihood, log_prior, init={"beta": jnp.zeros(PARAMETERS)})
 
 
+SEEDS = itertools.count(1)
+
+
 def lwa_draws(x, y, chains, draws, exact=False):
-    """One run of lwa; it cannot be gone on with, so this yields once."""
+    """One run of lwa, with a seed of its own; it cannot be gone on with, so this yields once."""
     import lwa
 
     fit = lwa.sample(
-        lwa_model(), {"x": x, "y": y}, subset_size=100, target="calibrated", exact=exact, draws=draws, chains=chains,
-        seed=1, progress=False,
+        lwa_model(), {"x": x, "y": y}, subset_size=100, exact=exact, draws=draws, chains=chains, seed=next(SEEDS),
+        progress=False,
     )  # fmt: skip
     yield np.asarray(fit.posterior["beta"])
 
@@ -111,16 +114,16 @@ def by_pieces(make, chains, draws, seconds):
 
 
 def by_difference(make, chains, draws, seconds):
-    """A long run minus one a tenth as long, three times, after one that compiles."""
-    short, differences = max(2, draws // 10), []
+    """A long run minus one a tenth as long, three times, after one that compiles; the draws of the long ones."""
+    short, differences, kept = max(2, draws // 10), [], []
     next(make(short))
     for _ in range(3):
         marks = [time.perf_counter()]
         for length in (short, draws):
-            kept = next(make(length))
+            kept.append(next(make(length)))
             marks.append(time.perf_counter())
         differences.append((marks[2] - marks[1]) - (marks[1] - marks[0]))
-    return Margin(kept, [each / (draws - short) / chains for each in differences])
+    return Margin(np.concatenate(kept[1::2], axis=1), [each / (draws - short) / chains for each in differences])
 
 
 def efficiency(draws, posterior):
@@ -306,8 +309,8 @@ def main():
     parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES)
     parser.add_argument("--skip", nargs="+", choices=NAMES, default=())
     parser.add_argument("--seconds", type=float, default=10, help="timed, for a rival's setting (default 10)")
-    parser.add_argument("--draws", type=int, default=50_000, help="of lwa's long run (default 50000)")
-    parser.add_argument("--exact-draws", type=int, default=50, help="of its long run with exact=True (default 50)")
+    parser.add_argument("--draws", type=int, default=50_000, help="of lwa's long runs (default 50000)")
+    parser.add_argument("--exact-draws", type=int, default=100, help="of its long runs with exact=True (default 100)")
     parser.add_argument("--nuts-draws", type=int, default=8, help="of a piece of NUTS (default 8)")
     parser.add_argument("--subsamples", nargs="+", type=int, default=(100, 300, 1000), help="of HMCECS")
     parser.add_argument("--blocks", nargs="+", type=int, default=(10, 50), help="of HMCECS")

@@ -85,7 +85,7 @@ def unknown_dispersion():
 
 
 CASES = {
-    rare_events: {"subset_size": 30},
+    rare_events: {"subset_size": 30, "leverage": False},
     censored_survival: {"subset_size": 40, "transport": False},
     unknown_dispersion: {"subset_size": 10, "transport": False, "leverage": True},
 }
@@ -138,10 +138,10 @@ class Compared:
         self.off = ours.mean(0) - theirs.mean(0)
         self.error = np.sqrt(ours.var(0, ddof=1) / len(ours) + theirs.var(0, ddof=1) / len(theirs))
         test = stats.ttest_ind(ours, theirs, equal_var=False)
-        self.t, self.p_values, self.df = test.statistic, test.pvalue, test.df
+        self.t, self.df = test.statistic, test.df
 
     def limit(self, comparisons):
-        """|t| at which each comparison is significant among so many."""
+        """|t| at which each of so many comparisons would be significant."""
         return stats.t.isf(LEVEL / comparisons / 2, self.df)
 
 
@@ -156,31 +156,30 @@ def test_corrected_draws_are_those_of_nuts_where_calibrated_ones_are_not(case):
     polished = fit.polish(passes=8, draws=250, progress=False)
 
     calibrated = Compared(flat(fit), truth)
-    worst = np.argmax(np.abs(calibrated.t))
-    assert np.abs(calibrated.t[worst]) > 4  # else there was nothing to correct
+    assert np.abs(calibrated.t).max() > 4  # else there was nothing to correct
     for draws in (flat(exact)[:, 20:], flat(polished)):
         corrected = Compared(draws, truth)
         limit = corrected.limit(2 * len(corrected.t))
         assert np.all(np.abs(corrected.t) < limit)
         # Power: what the calibrated target was off would have been refused, with two standard errors to spare.
-        assert np.abs(calibrated.off[worst]) > (limit[worst] + 2) * corrected.error[worst]
+        assert np.any(np.abs(calibrated.off) > (limit + 2) * corrected.error)
 
     assert polished.attributes["polish_passes"] == 8
-    assert 0.8 < polished.attributes["polish_acceptance"] < 1.0
+    assert 0.5 < polished.attributes["polish_acceptance"] < 1.0
     assert polished.attributes["polish_acceptance"] == pytest.approx(polished.sample_stats["acceptance_rate"].mean())
 
 
-def powered(data=Y, seed=5, **options):
-    """Tiny draws that are not those of the full posterior N(Σy / P, 1/P), P = N + 1/PRIOR_SD²."""
-    sizes = {"draws": 20, "tune": 200, "chains": CHAINS, "thinning": 10, "precision": "float64"} | options
+def tiny(data=Y, target="powered", seed=5):
+    """Draws that are not those of the full posterior N(Σy / P, 1/P), P = N + 1/PRIOR_SD², but wider."""
     return lwa.sample(
-        MODEL, data, target="powered", subset_size=n, summary=MEAN, epsilon=2.0, seed=seed, progress=False, **sizes
-    )
+        MODEL, data, target=target, subset_size=n, summary=MEAN, epsilon=0.3, draws=20, tune=200, thinning=10,
+        chains=128, seed=seed, precision="float64", progress=False,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def fit():
-    return powered()
+    return tiny()
 
 
 def of_mean_and_variance(fit):
@@ -190,14 +189,16 @@ def of_mean_and_variance(fit):
     return [stats.ttest_1samp(of_chains.mean(1), right).pvalue for of_chains, right in ((z, 0.0), (z**2, 1.0))]
 
 
-def test_polishing_moves_draws_to_the_full_posterior(fit):
-    polished = fit.polish(passes=30, progress=False)
+@pytest.mark.parametrize("target", ["powered", "subposterior"])
+def test_polishing_moves_draws_to_the_full_posterior(target):
+    fit = tiny(target=target)
+    polished = fit.polish(passes=20, draws=20, progress=False)
     assert of_mean_and_variance(fit)[1] < 1e-6
     assert min(of_mean_and_variance(polished)) > 1e-4
     told = polished.sample_stats
     assert 0.0 < told["accepted"].mean() < 1.0
     assert polished.attributes["polish_acceptance"] == pytest.approx(told["acceptance_rate"].mean())
-    assert (told["n_rows_read"] == 30 * N).all()
+    assert (told["n_rows_read"] == 20 * N).all()
     with jax.enable_x64(True):
         scored = log_posterior(MODEL, as_rows(Y), polished.posterior["theta"].reshape(-1, 1))
     np.testing.assert_allclose(told["lp"].ravel(), scored, rtol=1e-12)
@@ -206,8 +207,8 @@ def test_polishing_moves_draws_to_the_full_posterior(fit):
 def test_same_seed_same_polished_draws(fit):
     one = fit.polish(3, progress=False).posterior["theta"]
     assert np.array_equal(one, fit.polish(3, progress=False).posterior["theta"])
-    assert np.array_equal(one, powered().polish(3, progress=False).posterior["theta"])
-    assert not np.array_equal(one, powered(seed=6).polish(3, progress=False).posterior["theta"])
+    assert np.array_equal(one, tiny().polish(3, progress=False).posterior["theta"])
+    assert not np.array_equal(one, tiny(seed=6).polish(3, progress=False).posterior["theta"])
 
 
 def test_polishing_again_draws_afresh(fit):
@@ -222,7 +223,7 @@ def test_polishing_again_draws_afresh(fit):
 
 
 def test_some_draws_may_be_polished(fit):
-    assert fit.polish(1, draws=5, progress=False).posterior["theta"].shape == (CHAINS, 5)
+    assert fit.polish(1, draws=2, progress=False).posterior["theta"].shape == (128, 2)
     assert fit.polish(1, draws=500, progress=False).draws == fit.draws
 
 
@@ -259,7 +260,7 @@ class Interrupting:
 
 def test_ctrl_c_ends_polishing_after_the_pass_at_hand(fit):
     rows = Interrupting()
-    run = powered(rows)
+    run = tiny(rows)
     rows.left = 4  # one pass scores the draws, then the third correction
     stopped = run.polish(1000, progress=False)
     assert stopped.attributes["polish_passes"] == 3

@@ -7,9 +7,8 @@ import pytest
 
 import lwa
 from experiments.law_of_theta.exact import Y
-from lwa.calibration import calibrate
+from lwa.calibration import calibrate, expansion_of
 from lwa.demo import logistic
-from lwa.planning import expansion_of
 from lwa.reference import Reference, find_reference, reference_at
 from lwa.rows import as_rows
 from lwa.subsets import Gaussian, Swap

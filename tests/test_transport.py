@@ -7,9 +7,9 @@ import pytest
 
 import lwa
 from lwa.algorithm import spread
-from lwa.calibration import calibrate, inverse_factors, inverse_factors_in_batch
+from lwa.calibration import calibrate, expansion_of, inverse_factors, inverse_factors_in_batch
 from lwa.demo import logistic
-from lwa.planning import expansion_of, leverage_helps
+from lwa.planning import leverage_helps
 from lwa.reference import find_reference
 from lwa.rows import as_rows
 from lwa.rows.slots import to_columns

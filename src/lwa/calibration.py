@@ -19,7 +19,7 @@ from lwa.models.model import Model
 from lwa.reference import Reference, in_blocks, sums_over
 from lwa.rows import Batch
 from lwa.summaries.curvature import double, in_parts, row_derivatives, row_scores
-from lwa.target import Given
+from lwa.target import Expansion, Given
 
 OWN_SHARE = 0.1
 """A direction is transported where the rows, not the prior, hold at least this share of the posterior's curvature."""
@@ -29,6 +29,11 @@ LARGEST_IN_BATCH = 32
 FLATTEST = 50.0
 """A subset with less than a fiftieth of all rows' curvature along a direction does not count as definite: rounding can
 make a singular matrix look positive definite, and A_U would stretch that direction beyond all use."""
+
+
+SDS = 30.0
+"""The calibrated target ends so many posterior sds, and √d more, from θ̂: no draw of a proper posterior is out there,
+but where every row's log-likelihood has a logarithmic tail the linear term would win."""
 
 
 class Frame(NamedTuple):
@@ -93,6 +98,17 @@ class Calibration:
             return given_in_batch(self.frame, gradient, self.power, jnp.asarray(sums))
         inverse, feasible = inverse_factors(curvatures(self.frame, len(gradient), self.power, sums))
         return transported(self.frame, gradient, self.power, sums, inverse, feasible)
+
+
+def expansion_of(reference: Reference) -> Expansion:
+    """What the calibrated target knows of all rows."""
+    parts = (reference.theta, reference.gradient, reference.whitening, edge(len(reference.theta)))
+    return Expansion(*(jnp.asarray(part) for part in parts))
+
+
+def edge(d: int) -> float:
+    """The distance from θ̂, in posterior sds, at which the calibrated target ends."""
+    return SDS + d**0.5
 
 
 def calibrate(model: Model, reference: Reference, power: float, *, transport: bool) -> Calibration:

@@ -5,12 +5,10 @@ All of it is settled on the U chain alone, before θ exists, so it biases nothin
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from numpy.typing import NDArray
 
 from lwa.algorithm import Subset
@@ -18,10 +16,10 @@ from lwa.calibration import calibrate
 from lwa.errors import InputError
 from lwa.models.model import Model
 from lwa.pipeline import page_length
+from lwa.prediction import excess_sd, predicted_error, score_points
 from lwa.randomness import Purpose, generator
-from lwa.reference import Reference, in_blocks, log_posterior, sums_over
+from lwa.reference import Reference, in_blocks, sums_over
 from lwa.rows import Rows
-from lwa.rows.slots import to_columns
 from lwa.settings import Settings
 from lwa.subsets.bandwidth import find_epsilon
 from lwa.subsets.chain import SubsetChain
@@ -29,22 +27,20 @@ from lwa.subsets.leverage import Leverage, find_leverage
 from lwa.subsets.moves import Fixed, Swap
 from lwa.summaries import Curvature, Statistic
 from lwa.summaries.per_row import nothing
-from lwa.target import Expansion, Target, power
+from lwa.target import power
 
 EVERY = 4
 """Where U is transported all subsets have the same curvature, so θ's law hardly depends on how fast U moves, while A_U
 costs as much as two moves of θ (d = 10, n = 100)."""
+RENEWED = 100
+"""... and as many rows come in at a time as renew U in so many proposals. Φ plays no part, so all are accepted."""
 SMALLEST, STEP = 100, 1.5
 """subset_size="auto" begins here and grows by this factor."""
 PILOT_CHAINS = range(8)
-PILOT_PAIRS = 64
 PILOT_SUBSETS = 8
 WEAKEST = 0.15
 """Leverage is used where a uniform subset has less than this share of all rows' curvature along some direction. Normal
 covariates leave 0.47 at n = 10 d; a dummy that five rows of U have leaves less in one subset of 25."""
-SDS = 30.0
-"""The calibrated target ends so many posterior sds, and √d more, from θ̂: no draw of a proper posterior is out there,
-but where every row's log-likelihood has a logarithmic tail the linear term would win."""
 FEASIBLE = 0.9
 """Fewer subsets than this share with a positive definite curvature: n is refused."""
 ROWS_A_PARAMETER = 10
@@ -94,11 +90,18 @@ def plan(
         return tried(settings.subset_size, cohorts)
     assert reference is not None
     scored = score_points(model, rows, reference, settings.seed)
-    n, most = min(SMALLEST, len(rows)), int(min(len(rows), most_rows))
+
+    def error_of(pilot: Plan) -> float:
+        if pilot.predicted is not None:
+            return pilot.predicted
+        return predicted_error(pilot.subsets, pilot.firsts[0][1], reference, scored)
+
+    room = LARGEST_CARRIED / (4 * model.dimension * (model.dimension + 3) * settings.chains)
+    n, most = min(SMALLEST, len(rows)), int(min(len(rows), most_rows, room))
     while True:
         try:
             pilot = tried(min(n, most), [list(PILOT_CHAINS)])
-            if (error := predicted_error(pilot, reference, scored)) <= settings.tolerance or n >= most:
+            if (error := error_of(pilot)) <= settings.tolerance or n >= most:
                 return replace(tried(min(n, most), cohorts), predicted=error)
         except InputError:  # so few rows cannot work at all
             if n >= most:
@@ -125,7 +128,7 @@ def subset_chain(
             statistic = Statistic(nothing, np.empty(0), np.empty(0))
         transport = n < N if settings.transport == "auto" else bool(settings.transport)
         if settings.subset_move is None and transport:
-            move = Swap(1, every=EVERY)
+            move = Swap(max(1, n // RENEWED), every=EVERY)
         calibration = calibrate(model, reference, power(settings.target, n, N), transport=transport)
     assert statistic is not None
     one = rows.take(np.zeros(1, np.int64))
@@ -164,89 +167,7 @@ def settled(chain: SubsetChain, settings: Settings, reference: Reference | None,
         U = until_feasible(chain, U, chains)
         firsts.append((chains, U))
         rates.append(rate)
-    return Plan(chain, firsts, float(np.mean(rates)), excess_sd(chain, reference, firsts))
-
-
-def excess_sd(chain: SubsetChain, reference: Reference | None, firsts: list[tuple[list[int], Subset]]) -> float | None:
-    """By how much the worst sd is off because U's curvature is not that of all rows but I + D, whitened.
-
-    Given U the posterior has covariance F (I + D)⁻¹ Fᵀ, over all U the mean of these, which is above F Fᵀ. None where
-    U is transported, so that D = 0, or not informed by its curvature, so that D is not known.
-    """
-    if reference is None or np.isinf(chain.reach) or (chain.calibration and chain.calibration.frame is not None):
-        return None
-    away = np.concatenate([np.asarray(U.total) / chain.n for _, U in firsts])
-    factor = reference.factor
-    d = len(factor)
-    rows, columns = np.triu_indices(d)
-    bend = np.zeros((len(away), d, d))
-    bend[:, rows, columns] = bend[:, columns, rows] = np.where(rows == columns, 1.0, np.sqrt(0.5)) * away
-    spread = np.linalg.inv(np.eye(d) + bend).mean(0)
-    ratio = np.sqrt(((factor @ spread) * factor).sum(1) / (factor**2).sum(1))
-    return float(np.abs(ratio - 1.0).max())
-
-
-class Scored(NamedTuple):
-    """Points drawn from the Gaussian at θ̂, in antithetic pairs, and the log posterior of all rows there."""
-
-    z: NDArray[np.float64]  # (m, d)  θ = θ̂ + F z
-    log_posterior: NDArray[np.float64]
-
-
-def score_points(model: Model, rows: Rows, reference: Reference, seed: int) -> Scored:
-    """One pass over all rows."""
-    z = generator(seed, Purpose.PREDICTION, 0).normal(size=(PILOT_PAIRS, model.dimension))
-    z = np.concatenate([z, -z])
-    return Scored(z, log_posterior(model, rows, reference.theta + z @ reference.factor.T))
-
-
-def predicted_error(pilot: Plan, reference: Reference, scored: Scored) -> float:
-    """By how much sds are predicted to be off: moments under the mixture of targets given U against those under π.
-
-    Both are means over the same points with weights π/G and π_U/G, G the Gaussian they were drawn from, so that most of
-    their noise is the same and cancels.
-    """
-    if pilot.predicted is not None:
-        return pilot.predicted
-    chain, (_, U) = pilot.subsets, pilot.firsts[0]
-    assert chain.calibration is not None
-    target = Target(chain.calibration.model, chain.calibration.power, expansion_of(reference))
-    columns = to_columns(chain.take(U), np.float64, axis=1)
-    thetas = jnp.asarray(reference.theta + scored.z @ reference.factor.T)
-    given_U = np.asarray(totals(target, thetas, columns, chain.given(U), chain.counts(U)))  # (subsets, m)
-    gaussian = -0.5 * (scored.z**2).sum(1)
-
-    def weights(log_density: NDArray[np.float64]) -> NDArray[np.float64]:
-        log = log_density - gaussian
-        weight = np.exp(log - log.max(-1, keepdims=True))
-        return weight / weight.sum(-1, keepdims=True)
-
-    def sd(weight: NDArray[np.float64]) -> NDArray[np.float64]:
-        away = scored.z @ reference.factor.T
-        return np.sqrt(weight @ away**2 - (weight @ away) ** 2)
-
-    return float(np.abs(sd(weights(given_U).mean(0)) / sd(weights(scored.log_posterior)) - 1.0).max())
-
-
-@jax.jit
-def totals(target: Target, thetas: Array, columns: Any, given: Any, counts: Any) -> Array:
-    """The log target at many θ, given each of several subsets."""
-
-    def at(theta: Array, columns: Any, given: Any, counts: Any) -> Array:
-        return target.evaluate(theta, columns, given, counts).total
-
-    return jax.vmap(jax.vmap(at, (0, None, None, None)), (None, 0, 0, 0))(thetas, columns, given, counts)
-
-
-def expansion_of(reference: Reference) -> Expansion:
-    """What the calibrated target knows of all rows."""
-    parts = (reference.theta, reference.gradient, reference.whitening, edge(len(reference.theta)))
-    return Expansion(*(jnp.asarray(part) for part in parts))
-
-
-def edge(d: int) -> float:
-    """The distance from θ̂, in posterior sds, at which the calibrated target ends."""
-    return SDS + d**0.5
+    return Plan(chain, firsts, float(np.mean(rates)), excess_sd(chain, reference, [U for _, U in firsts]))
 
 
 def leverage_helps(model: Model, rows: Rows, settings: Settings, n: int, reference: Reference) -> bool:

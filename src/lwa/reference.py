@@ -201,7 +201,6 @@ def newton(
     best, step, here, decrement, slow = -np.inf, np.zeros_like(theta), theta, np.inf, 0
     for _ in range(MOST_STEPS):
         found, prior = sums_over(model, batches(), here), jax.tree.map(np.asarray, prior_sums(model, here))
-        require_curved(model, found)
         value = prior.value + weight * found.value
         if not value >= best - 1e-9 * abs(best):  # NaN too
             step = step / 2
@@ -209,6 +208,7 @@ def newton(
                 break
             here = theta + step
             continue
+        require_curved(model, found)
         theta, best = here, value
         slope = prior.gradient + weight * found.gradient
         bend, axes = np.linalg.eigh(prior.curvature + weight * found.curvature)

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from lwa import __version__
 from lwa.blocks import Outcome, Run, carry_out
+from lwa.calibration import edge, expansion_of
 from lwa.errors import InputError, LwaWarning, ModelError
 from lwa.models.check import check_model
 from lwa.models.model import Model
 from lwa.pipeline import Cohort, Problem, as_held, evaluate
-from lwa.planning import Plan, edge, expansion_of, plan, require_room
+from lwa.planning import Plan, plan, require_room
 from lwa.polishing import Polisher
 from lwa.progress import Display
 from lwa.randomness import Purpose, generator
