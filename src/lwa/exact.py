@@ -94,7 +94,8 @@ class Surrogate:
         before = np.asarray(state.terms.log_density)
         room = blank_page(problem, state, self.steps)
         state, _ = play(state, room, self._tape(given), 0, self.steps, problem.target, problem.kernel)
-        return np.asarray(state.theta), before - np.asarray(state.terms.log_density)
+        with np.errstate(invalid="ignore"):  # -inf both times where U is infeasible: NaN, so that it is refused
+            return np.asarray(state.theta), before - np.asarray(state.terms.log_density)
 
     def _tape(self, given: Given | None) -> Tape:
         """K moves during which no row comes in."""

@@ -128,7 +128,7 @@ def subset_chain(
             statistic = Statistic(nothing, np.empty(0), np.empty(0))
         transport = n < N if settings.transport == "auto" else bool(settings.transport)
         if settings.subset_move is None and transport:
-            move = Swap(max(1, n // RENEWED), every=EVERY)
+            move = Swap(1 if statistic is not None and statistic.dimension else max(1, n // RENEWED), every=EVERY)
         calibration = calibrate(model, reference, power(settings.target, n, N), transport=transport)
     assert statistic is not None
     one = rows.take(np.zeros(1, np.int64))

@@ -111,8 +111,8 @@ class Result:
         """Correct draws by the full posterior: after so many passes over all rows they are draws of it.
 
         Each pass moves every draw on the target given its chain's subset and accepts or refuses the outcome by all
-        rows (surrogate transitions), which leaves the full posterior invariant. What the calibrated target was off
-        shrinks by the share refused, at each pass; that share also bounds how far it was off, in total variation.
+        rows (surrogate transitions), which leaves the full posterior invariant. In the bulk, what the calibrated target
+        was off shrinks by the share refused at each pass; a draw far out in a tail may need many.
 
         Parameters
         ----------
@@ -131,7 +131,7 @@ class Result:
         if self.origin is None:
             raise InputError("A saved run keeps no model and no data, so it cannot be polished. Sample again with it.")
         for name, value in (("passes", passes), ("draws", draws)):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1):
                 raise InputError(f"{name}={value!r} must be a whole number >= 1. Pass passes=5, for example.")
         if self.draws == 0:
             raise InputError("There are no draws to polish.")
