@@ -45,12 +45,12 @@ class Candidate(NamedTuple):
 class Tape(NamedTuple):
     """What one θ move needs to know: which slots of U changed just before it, and its own randomness."""
 
-    slots: Array  # (k,)  out of range, so ignored, where U did not change
+    slots: Any  # (k,)  out of range, so ignored, where U did not change
     rows: Columns  # the incoming rows, (*shape, k)
     noise: Any  # what the kernel asked for
-    gain: Array  # ()    how strongly adaptation listens; 0 once it is frozen
+    gain: Any  # ()    how strongly adaptation listens; 0 once it is frozen
     given: Given | None = None  # what else θ's target needs to know of U
-    counts: Array | None = None  # (k,)  what the incoming rows count, where they are not drawn uniformly
+    counts: Any = None  # (k,)  what the incoming rows count, where they are not drawn uniformly
 
 
 class State(NamedTuple):
@@ -66,8 +66,8 @@ class State(NamedTuple):
 class Draw(NamedTuple):
     """What diagnostics need of one θ move."""
 
-    theta: Array
-    log_density: Array
+    theta: Any
+    log_density: Any
     info: Info
 
 

@@ -63,6 +63,11 @@ class Calibration:
         d = self.model.dimension
         return d if self.frame is None else d + d * (d + 1) // 2
 
+    @property
+    def in_batch(self) -> bool:
+        """Whether many subsets are dealt with in one program."""
+        return self.frame is not None and self.model.dimension <= LARGEST_IN_BATCH
+
     def carry(self, batch: Batch) -> NDArray[np.float64]:
         """∇ℓ_k(θ̂) of each row, then the upper triangle of -∇²ℓ_k(θ̂), `(m, c)`."""
         rows, columns = np.triu_indices(self.model.dimension)
@@ -89,12 +94,12 @@ class Calibration:
             return Given(np.zeros(d))
         return Given(np.zeros(d), np.zeros((d, d)), np.zeros((), bool))
 
-    def given(self, sums: Array) -> Given:
+    def given(self, sums: Any) -> Given:
         """Tilt and transport of subsets whose rows carry these sums, `(..., c)`."""
         gradient = jnp.asarray(self.reference.gradient)
         if self.frame is None:
             return Given(gradient - self.power * jnp.asarray(sums))
-        if len(gradient) <= LARGEST_IN_BATCH:
+        if self.in_batch:
             return given_in_batch(self.frame, gradient, self.power, jnp.asarray(sums))
         inverse, feasible = inverse_factors(curvatures(self.frame, len(gradient), self.power, sums))
         return transported(self.frame, gradient, self.power, sums, inverse, feasible)

@@ -5,7 +5,7 @@ thread of its own, beside the data; its θ chain plays the pages. Cohorts run si
 """
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -76,20 +76,28 @@ class Moves(NamedTuple):
 class Cohort:
     """Some chains of a run, side by side: their tape, their θ and where they are on it."""
 
-    def __init__(self, problem: Problem, chains: Sequence[int], U: Subset, rows: Any, counts: Any, theta: Any) -> None:
-        self.problem, self.chains = problem, chains
+    def __init__(
+        self,
+        problem: Problem,
+        chains: Sequence[int],
+        U: Subset,
+        rows: Any,
+        counts: Any,
+        theta: Any,
+        warming: Sequence[Future[None]] = (),
+    ) -> None:
+        self.problem, self.chains, self.warming = problem, chains, warming
         with jax.enable_x64(True):
             self.state = first_state(problem, rows, theta, problem.subsets.given(U), counts)
             self.draws = blank_page(problem, self.state, problem.page)
         self.moves = 0
         self.frozen = problem.tune == 0
-        self.ahead = ThreadPoolExecutor(2, thread_name_prefix="lwa-tape")
+        self.ahead = ThreadPoolExecutor(1, thread_name_prefix="lwa-tape")
         self.writer = TapeWriter(problem.subsets, chains, U, problem.refresh_steps, problem.dtype)
         self.entries: Entries
         self.tape: Tape
         self.written = 0
         self.coming: Future[tuple[Entries, Any]] = self._write_ahead()
-        self.warming = self.ahead.submit(warm_up, problem, jax.tree.map(np.asarray, self.state), len(chains))
 
     def run(self, stop: int) -> Moves:
         """Play up to the `stop`-th move of the run."""
@@ -138,7 +146,7 @@ class Cohort:
         return self.ahead.submit(write)
 
     def _next_page(self) -> None:
-        self.warming.result()
+        wait(self.warming)
         self.entries, noise = self.coming.result()
         self.coming = self._write_ahead()
         gain = np.zeros(self.problem.page) if self.frozen else steering_gain(self.moves + np.arange(self.problem.page))
@@ -169,25 +177,36 @@ class Cohort:
         )
 
 
-def warm_up(problem: Problem, state: State, chains: int) -> None:
-    """Compile the θ chain, by a page without a move, while U's first page is being written."""
+def warm_up(problem: Problem, chains: int) -> None:
+    """Compile the θ chain, by a page without a move, while the run is still being prepared."""
     with jax.enable_x64(True):
-        page, k = problem.page, problem.subsets.move.replaced(problem.subsets.n)
-        shape = (page, chains)
-        batch = problem.subsets.rows.take(np.zeros(k, np.int64))
-        rows = jax.tree.map(lambda leaf: jnp.zeros((*shape, *leaf.shape), leaf.dtype), to_columns(batch, problem.dtype))
-        noise = page_noise(problem, Purpose.WARM_UP, range(chains), 0, page)
-        tuning = jax.tree.map(jnp.array, state.tuning)
-        one = None if problem.subsets.calibration is None else problem.subsets.calibration.blank()
-        given = jax.tree.map(lambda leaf: jnp.zeros((*shape, *leaf.shape), leaf.dtype), as_held(one, problem.dtype))
-        counts = None if state.counts is None else jnp.zeros((*shape, k))
-        gain = jnp.zeros(shape, problem.dtype)
-        tape = Tape(jnp.zeros((*shape, k), jnp.int32), rows, jax.device_put(noise), gain, given, counts)
-        mine = jax.tree.map(jnp.array, state)
-        play(mine, blank_page(problem, mine, page), tape, 0, 0, problem.target, problem.kernel)
+        subsets, page, d = problem.subsets, problem.page, problem.target.model.dimension
+
+        def zeros(one: Any, shape: tuple[int, ...]) -> Any:
+            return jax.tree.map(lambda leaf: np.zeros((*shape, *leaf.shape), leaf.dtype), one)
+
+        def rows(count: int) -> Any:
+            return to_columns(subsets.rows.take(np.zeros(count, np.int64)), problem.dtype)
+
+        k = subsets.move.replaced(subsets.n)
+        given = None if subsets.calibration is None else as_held(subsets.calibration.blank(), problem.dtype)
+        weighed = subsets.leverage is not None
+        theta = np.zeros((chains, d), problem.dtype)
+        counts = np.zeros((chains, subsets.n)) if weighed else None
+        state = first_state(problem, zeros(rows(subsets.n), (chains,)), theta, zeros(given, (chains,)), counts)
+        tape = Tape(
+            np.zeros((page, chains, k), np.int32),
+            zeros(rows(k), (page, chains)),
+            page_noise(problem, Purpose.WARM_UP, range(chains), 0, page),
+            np.zeros((page, chains), problem.dtype),
+            zeros(given, (page, chains)),
+            np.zeros((page, chains, k)) if weighed else None,
+        )
+        tape = jax.device_put(tape)
         if problem.tune:
-            path = jnp.zeros((min(ADAPT_EVERY, page), *state.theta.shape), problem.dtype)
-            adapt(tuning, path, 1.0, problem.kernel)
+            path = jax.device_put(np.zeros((min(ADAPT_EVERY, page), chains, d), problem.dtype))
+            adapt(state.tuning, path, 1.0, problem.kernel)
+        play(state, blank_page(problem, state, page), tape, 0, 0, problem.target, problem.kernel)
 
 
 def steering_gain(moves: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -207,15 +226,19 @@ def first_state(problem: Problem, rows: Any, theta: Any, given: Given | None, co
     rows, theta, given, counts = jax.device_put((rows, theta, as_held(given, problem.dtype), counts))
     tuning = jax.vmap(partial(problem.kernel.init, reference=problem.reference))(theta)
     state = State(theta, evaluate(problem.target, theta, rows, given, counts), rows, tuning, counts)
-    return jax.tree.map(jnp.copy, state)  # `play` takes the memory over, so no two leaves may share it
+    return jax.tree.map(unshared, state)  # `play` takes the memory over, so no two leaves may share it
+
+
+def unshared(leaf: Array) -> Array:
+    """A copy on the device."""
+    return jax.device_put(np.array(leaf)) if jax.default_backend() == "cpu" else jnp.copy(leaf)
 
 
 def blank_page(problem: Problem, state: State, moves: int) -> Draw:
-    """Room for the draws of so many moves."""
+    """Room for the draws of so many moves. NumPy's zeros: those of JAX are a program to compile for every shape."""
     shape = (moves, len(state.theta))
-    false = jnp.zeros(shape, bool)
-    theta = jnp.zeros((moves, *state.theta.shape), problem.dtype)
-    return Draw(theta, jnp.zeros(shape), Info(jnp.zeros(shape), false, false.copy()))
+    info = Info(np.zeros(shape), np.zeros(shape, bool), np.zeros(shape, bool))
+    return jax.device_put(Draw(np.zeros((moves, *state.theta.shape), problem.dtype), np.zeros(shape), info))
 
 
 @jax.jit

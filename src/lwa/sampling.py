@@ -3,6 +3,7 @@
 import platform
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
@@ -17,7 +18,7 @@ from lwa.calibration import edge, expansion_of
 from lwa.errors import InputError, LwaWarning, ModelError
 from lwa.models.check import check_model
 from lwa.models.model import Model
-from lwa.pipeline import Cohort, Problem, as_held, evaluate
+from lwa.pipeline import Cohort, Problem, as_held, evaluate, warm_up
 from lwa.planning import Plan, plan, require_room
 from lwa.polishing import Polisher
 from lwa.progress import Display
@@ -198,19 +199,24 @@ def prepare(
     subsets = planned.subsets
     settings = replace(settings, subset_size=subsets.n)
     scored = Target(model, power(settings.target, subsets.n, N), None if expanded is None else expansion_of(expanded))
+    guess = np.float64 if settings.precision == "float64" else np.float32
+    problem = Problem(subsets, scored, settings.kernel, settings.refresh_steps, settings.tune, guess, expanded)
+    warming = ThreadPoolExecutor(1, thread_name_prefix="lwa-warm-up").submit(
+        warm_up, problem, len(planned.firsts[0][0])
+    )  # whatever it raises will be raised again where it can be explained
     batches = [subsets.take(U) for _, U in planned.firsts]
     around = [expanded.theta] if expanded is not None else given
     first = planned.firsts[0][1]
     known_of_U = (batches[0], subsets.given(first), subsets.counts(first))
     dtype = choose_precision(settings.precision, scored, known_of_U, settings.seed, around)
-    problem = Problem(subsets, scored, settings.kernel, settings.refresh_steps, settings.tune, dtype, expanded)
+    problem = replace(problem, dtype=dtype)
     begun = []
     for (chains, U), batch in zip(planned.firsts, batches, strict=True):
         columns, counts = to_columns(batch, dtype, axis=1), subsets.counts(U)
         known = (columns, as_held(subsets.given(U), dtype), counts)
         theta = find_starts(scored, known, settings.seed, chains, given, expanded, dtype)
         begun.append((chains, U, columns, counts, theta))
-    cohorts = [Cohort(problem, *start) for start in begun]
+    cohorts = [Cohort(problem, *start, [warming]) for start in begun]
     display.say(
         f"{settings.chains} chains: {settings.tune} moves of tune, then {settings.draws} draws. "
         f"Each move reads {subsets.n:,} of {N:,} rows, in {np.dtype(dtype).name}. {in_words(planned)}"

@@ -19,9 +19,9 @@ type Evaluate = Callable[[Array], Terms]
 class Info(NamedTuple):
     """What diagnostics need of one move."""
 
-    acceptance: Array  # min(1, ratio)
-    accepted: Array
-    invalid: Array  # the proposal's log target was NaN or +inf, so it was rejected
+    acceptance: Any  # min(1, ratio)
+    accepted: Any
+    invalid: Any  # the proposal's log target was NaN or +inf, so it was rejected
 
 
 class Kernel(ABC):

@@ -95,7 +95,12 @@ class SubsetChain:
 
     def given(self, U: Subset) -> Given | None:
         """What θ's target needs to know of each chain's subset besides its rows."""
-        return None if self.calibration is None or U.sums is None else self.calibration.given(U.sums)
+        if self.calibration is None or U.sums is None:
+            return None
+        if not self.calibration.in_batch:
+            return self.calibration.given(U.sums)
+        page = np.broadcast_to(np.asarray(U.sums), (self.page, *U.sums.shape))  # the program that every page uses
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[0], self.calibration.given(page))
 
     def counts(self, U: Subset) -> NDArray[np.float64] | None:
         """What each row of U counts, 1/(N q_k); None where q is uniform."""
