@@ -3,7 +3,7 @@
 import platform
 import time
 import warnings
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
@@ -19,7 +19,7 @@ from lwa.errors import InputError, LwaWarning, ModelError
 from lwa.models.check import check_model
 from lwa.models.model import Model
 from lwa.pipeline import Cohort, Problem, as_held, evaluate, warm_up
-from lwa.planning import Plan, plan, require_room
+from lwa.planning import Plan, plan, require_room, subset_chain
 from lwa.polishing import Polisher
 from lwa.progress import Display
 from lwa.randomness import Purpose, generator
@@ -189,9 +189,11 @@ def prepare(
     gathering = None if informed or settings.summary is None else settings.summary.gather()
     visitors = [] if gathering is None else [gathering.visit]
     surveyed = survey(rows, visitors, progress=lambda done: display.show("all rows", done, N))
+    warming = None
     if calibrated:
         require_derivatives(model, one)
         require_room(model, settings, N)
+        warming = warm_up_beside(rehearsal(model, rows, settings), settings)
     expanded = expand(model, rows, settings, given, display) if calibrated else None
     most = rows_within(settings, N, N / max(1e-3, time.monotonic() - began))
     statistic = gathering.finish() if gathering else None
@@ -199,11 +201,9 @@ def prepare(
     subsets = planned.subsets
     settings = replace(settings, subset_size=subsets.n)
     scored = Target(model, power(settings.target, subsets.n, N), None if expanded is None else expansion_of(expanded))
-    guess = np.float64 if settings.precision == "float64" else np.float32
+    guess = first_guess(settings)
     problem = Problem(subsets, scored, settings.kernel, settings.refresh_steps, settings.tune, guess, expanded)
-    warming = ThreadPoolExecutor(1, thread_name_prefix="lwa-warm-up").submit(
-        warm_up, problem, len(planned.firsts[0][0])
-    )  # whatever it raises will be raised again where it can be explained
+    warming = warming or warm_up_beside(problem, settings)
     batches = [subsets.take(U) for _, U in planned.firsts]
     around = [expanded.theta] if expanded is not None else given
     first = planned.firsts[0][1]
@@ -216,12 +216,38 @@ def prepare(
         known = (columns, as_held(subsets.given(U), dtype), counts)
         theta = find_starts(scored, known, settings.seed, chains, given, expanded, dtype)
         begun.append((chains, U, columns, counts, theta))
-    cohorts = [Cohort(problem, *start, [warming]) for start in begun]
+    cohorts = [Cohort(problem, *start, [warming] if warming else []) for start in begun]
     display.say(
         f"{settings.chains} chains: {settings.tune} moves of tune, then {settings.draws} draws. "
         f"Each move reads {subsets.n:,} of {N:,} rows, in {np.dtype(dtype).name}. {in_words(planned)}"
     )
     return Run(settings, problem, cohorts, surveyed, planned, warn_of(planned, settings))
+
+
+def first_guess(settings: Settings) -> Any:
+    """The precision that a run will most likely work in."""
+    return np.float64 if settings.precision == "float64" else np.float32
+
+
+def rehearsal(model: Model, rows: Rows, settings: Settings) -> Problem | None:
+    """A problem of the shapes that the default will most likely have, before anything is known but shapes."""
+    if settings.subset_size is None or settings.summary is not None:
+        return None
+    d, N = model.dimension, len(rows)
+    nowhere = Reference(np.zeros(d), np.zeros(d), np.eye(d), np.zeros((d, d)), 0)
+    subsets = subset_chain(model, rows, settings, settings.subset_size, None, nowhere, None)
+    scored = Target(model, power(settings.target, subsets.n, N), expansion_of(nowhere))
+    return Problem(
+        subsets, scored, settings.kernel, settings.refresh_steps, settings.tune, first_guess(settings), nowhere
+    )
+
+
+def warm_up_beside(problem: Problem | None, settings: Settings) -> Future[None] | None:
+    """Compile on a thread of its own; whatever that raises will be raised again where it can be explained."""
+    if problem is None:
+        return None
+    pool = ThreadPoolExecutor(1, thread_name_prefix="lwa-warm-up")
+    return pool.submit(warm_up, problem, len(cohorts_of(settings.chains)[0]))
 
 
 def rows_within(settings: Settings, N: int, rows_a_second: float) -> float:
