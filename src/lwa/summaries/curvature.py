@@ -18,6 +18,8 @@ from lwa.rows import Batch
 from lwa.rows.slots import repeat_to
 from lwa.summaries.summary import Gathering, Statistic, Summary
 
+CHEAP = 200
+"""Numbers a row, up to which filling up costs less than another program."""
 PART, MOST_ROWS = 2**22, 4096
 """Numbers that per-row curvatures may take at once, 32 MiB, and rows."""
 
@@ -62,9 +64,12 @@ def row_sizes(model: Model, reference: Reference, batch: Batch, fill: int) -> ND
 def in_parts(function: Callable[[Any], NDArray[np.float64]], batch: Batch, width: int) -> NDArray[np.float64]:
     """`function` of a batch, `(m, width)`, on so few rows at a time that temporary matrices stay small.
 
-    Parts are filled up to one size, so that one program serves the first subsets and every page of candidates.
+    Parts are filled up to one size, so that one program serves the first subsets and every page of candidates; where
+    rows are costly to differentiate, to the next power of two.
     """
     m, part = len(jax.tree.leaves(batch)[0]), int(np.clip(PART // width, 64, MOST_ROWS))
+    if width > CHEAP:
+        part = min(part, 1 << (m - 1).bit_length())
     found = np.empty((m, width))
     for start in range(0, m, part):
         rows = jax.tree.map(lambda leaf, start=start: leaf[start : start + part], batch)
