@@ -146,7 +146,7 @@ def inverse_factors(bend: Array) -> tuple[Array, Array]:
     """L⁻¹ with L Lᵀ = H for many H, and whether each is positive definite; the identity where it is not.
 
     One by one: for matrices of some size, the triangular solver that JAX calls for a batch runs on threads of its own,
-    which wait for each other while all cores are busy with chains: 4 ms a matrix at d = 100 in place of 0.1.
+    which wait for each other while all cores are busy with chains.
     """
     inverse = np.array(bend).reshape(-1, *bend.shape[-2:])
     feasible = np.empty(len(inverse), bool)

@@ -248,7 +248,7 @@ def evaluate(target: Target, theta: Array, rows: Any, given: Given | None = None
 
 
 def page_noise(problem: Problem, purpose: Purpose, names: Sequence[int], page: int, moves: int) -> Any:
-    """The randomness of a page, `(moves, chains, ...)`. NumPy draws normals three times as fast as XLA does here."""
+    """The randomness of a page, `(moves, chains, ...)`. NumPy's generators need no compilation."""
     d = problem.target.model.dimension
     drawn = [
         problem.kernel.noise(generator(problem.seed, purpose, name, page), moves, d, problem.dtype) for name in names

@@ -30,8 +30,8 @@ twenty proposals measures from then on, so where these are accepted d = 3 recove
 def threshold(d: int) -> float:
     """The acceptance of autoregressive proposals under which to walk instead.
 
-    Measured with ρ = 0, a fifth of walks against 19 in 20, tune of 4,096 moves: the acceptance at which both give as
-    many effective draws a move (of θ and |θ - mean|, the worse), by what is wrong with the Gaussian:
+    Measured as by `benchmarks/fallback.py` (a finer grid, and a fifth of walks where it is now a tenth): the acceptance
+    at which both give as many effective draws a move, by what is wrong with the Gaussian:
 
     |  d | too wide | θ̂ off | too narrow | skewed target | heavy tails | banana | 3/(3+d) |
     |----|----------|-------|------------|---------------|-------------|--------|---------|
