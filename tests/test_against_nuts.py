@@ -265,3 +265,48 @@ def test_ctrl_c_ends_polishing_after_the_pass_at_hand(fit):
     stopped = run.polish(1000, progress=False)
     assert stopped.attributes["polish_passes"] == 3
     assert np.array_equal(stopped.posterior["theta"], fit.polish(3, progress=False).posterior["theta"])
+
+
+def test_passes_made_before_the_data_failed_are_kept():
+    """Rows that fail on a later pass: polish returns what it has, which is that of fewer passes."""
+    rows = FailingRows(Y)
+    fit = lwa.sample(
+        MODEL,
+        rows,
+        target="powered",
+        summary=MEAN,
+        subset_size=n,
+        epsilon=0.3,
+        draws=20,
+        tune=64,
+        chains=4,
+        thinning=1,
+        seed=3,
+        progress=False,
+    )
+    rows.left = 3  # one pass scores the draws, two correct them
+    with pytest.warns(lwa.LwaWarning, match=r"DataError after 2 of 5 passes, which are kept: the disk is gone"):
+        part = fit.polish(5, progress=False)
+    rows.left = 100
+    whole = fit.polish(2, progress=False)
+    assert part.attributes["polish_passes"] == 2
+    np.testing.assert_array_equal(part.posterior["theta"], whole.posterior["theta"])
+
+
+class FailingRows:
+    """Rows that can be read so many times more."""
+
+    def __init__(self, values):
+        self.rows, self.left = as_rows(values), 100
+
+    def __len__(self):
+        return len(self.rows)
+
+    def take(self, indices):
+        return self.rows.take(indices)
+
+    def blocks(self, size):
+        self.left -= 1
+        if self.left < 0:
+            raise lwa.DataError("the disk is gone")
+        return self.rows.blocks(size)

@@ -30,8 +30,8 @@ from lwa.summaries.per_row import nothing
 from lwa.target import power
 
 EVERY = 4
-"""Where U is transported all subsets have the same curvature, so θ's law hardly depends on how fast U moves, while A_U
-costs as much as two moves of θ (d = 10, n = 100)."""
+"""Where U is transported all subsets have the same curvature, so θ's law hardly depends on how fast U moves, while a
+new A_U costs more than a move of θ: 5.3 µs a move with every=1, 2.3 with 4 (`benchmarks/choices.py`, n = 100)."""
 RENEWED = 100
 """... and as many rows come in at a time as renew U in so many proposals. Φ plays no part, so all are accepted."""
 SMALLEST, STEP = 100, 1.5

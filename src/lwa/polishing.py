@@ -1,5 +1,6 @@
 """A few passes more: draws of a calibrated run, corrected by the full posterior until none of its error is left."""
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -7,6 +8,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from lwa.errors import LwaWarning
 from lwa.exact import Corrected, Streams, Surrogate, correct
 from lwa.pipeline import Problem
 from lwa.progress import Display, interruptible
@@ -45,7 +47,17 @@ class Polisher:
             surrogate = Surrogate(self.problem, range(chains), theta.reshape(-1, d), self.tuning, MOVES, streams)
             values, made = None, list[Corrected]()
             while len(made) < passes and not (interruption.asked and made):
-                done, values = correct([surrogate], self.problem, values)
+                try:
+                    done, values = correct([surrogate], self.problem, values)
+                except Exception as error:
+                    if not made:
+                        raise
+                    warnings.warn(
+                        f"{type(error).__name__} after {len(made)} of {passes} passes, which are kept: {error}",
+                        LwaWarning,
+                        stacklevel=3,
+                    )
+                    break
                 made.append(done[0])
                 rate = np.mean([one.acceptance.mean() for one in made])
                 display.show("passes", len(made), passes, f"corrections accepted {rate:.3f}")

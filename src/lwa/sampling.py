@@ -1,30 +1,27 @@
 """The verb: prepare, run, return a Result."""
 
-import platform
 import time
 import warnings
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from importlib.metadata import version
 from typing import Any
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa import __version__
-from lwa.blocks import Outcome, Run, carry_out
-from lwa.calibration import edge, expansion_of
+from lwa.blocks import Run, carry_out
+from lwa.calibration import expansion_of
+from lwa.conclusion import conclude
 from lwa.errors import InputError, LwaWarning, ModelError
 from lwa.models.check import check_model
 from lwa.models.model import Model
 from lwa.pipeline import Cohort, Problem, as_held, evaluate, warm_up
 from lwa.planning import Plan, plan, require_room, subset_chain
-from lwa.polishing import Polisher
 from lwa.progress import Display
 from lwa.randomness import Purpose, generator
 from lwa.reference import Reference, find_reference, reference_at, require_derivatives
-from lwa.result import Origin, Result
+from lwa.result import Result
 from lwa.rows import Rows, as_rows, survey
 from lwa.rows.slots import to_columns
 from lwa.settings import Settings
@@ -247,7 +244,9 @@ def warm_up_beside(problem: Problem | None, settings: Settings) -> Future[None] 
     if problem is None:
         return None
     pool = ThreadPoolExecutor(1, thread_name_prefix="lwa-warm-up")
-    return pool.submit(warm_up, problem, len(cohorts_of(settings.chains)[0]))
+    warming = pool.submit(warm_up, problem, len(cohorts_of(settings.chains)[0]))
+    pool.shutdown(wait=False)  # its thread ends with its one task
+    return warming
 
 
 def rows_within(settings: Settings, N: int, rows_a_second: float) -> float:
@@ -332,100 +331,3 @@ def choose_precision(
         noise = target.power * np.sqrt(2 * ((single - double) ** 2).sum(-1))
     noise = noise[np.isfinite(noise)]
     return np.float64 if len(noise) and noise.max() > ROUNDING else np.float32
-
-
-def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
-    """Name the draws, record how they came about, and say what a user should know."""
-    settings, problem, kept = run.settings, run.problem, outcome.kept
-    model = problem.target.model
-    posterior = model.by_name(kept.theta)
-    stats = {name: values for name, values in kept._asdict().items() if name != "theta"}
-    if problem.subsets.statistic.dimension == 0:
-        stats["subset_distance"] = np.full_like(stats["subset_distance"], np.nan)
-    told = run.warned + remarks(run, outcome)
-    attributes = {
-        "inference_library": "lwa",
-        "inference_library_version": __version__,
-        "versions": {name: version(name) for name in ("jax", "jaxlib", "numpy")}
-        | {"python": platform.python_version()},
-        "seed": settings.seed,
-        "target": settings.target,
-        "exact": settings.exact,
-        "subset_size": settings.subset_size,
-        "rows": run.survey.length,
-        "fingerprint": run.survey.fingerprint,
-        "epsilon": problem.subsets.epsilon if np.isfinite(problem.subsets.epsilon) else "inf",
-        "thinning": outcome.thinning,
-        "precision": np.dtype(problem.dtype).name,
-        "leverage": problem.subsets.leverage is not None,
-        "transport": problem.subsets.calibration is not None and problem.subsets.calibration.frame is not None,
-        "informed": problem.subsets.statistic.dimension > 0,
-        "predicted_sd_error": run.planned.predicted,
-        "subset_refresh_rate": run.planned.refresh_rate,
-        "subset_renewal_moves": run.planned.renewal if np.isfinite(run.planned.renewal) else None,
-        "kernel": problem.kernel.describe(outcome.tuning),
-        "page_moves": problem.page,
-        "cohort_chains": len(run.cohorts[0].chains),
-        "moves": outcome.moves,
-        "tune_moves": outcome.tuned,
-        "rows_read": outcome.rows_read,
-        "nonfinite_proposals": outcome.invalid,
-        "seconds": round(seconds, 3),
-        "sampling_seconds": round(outcome.seconds, 3),
-        "moves_a_second": round(outcome.rate, 1),
-        "stopped": outcome.stopped,
-        "warnings": told,
-        "settings": settings.record(),
-    }
-    for remark in told[len(run.warned) :]:
-        warnings.warn(remark, LwaWarning, stacklevel=3)
-    dims = {name: list(axes) for name, axes in (model.dims or {}).items()}
-    coords = {name: list(labels) for name, labels in (model.coords or {}).items()}
-    origin = Origin(model, problem.subsets.rows, Polisher(problem, outcome.tuning))
-    return Result(posterior, stats, attributes, dims, coords, origin)
-
-
-def step_of_the_mode(run: Run) -> float:
-    """How far the mode of the powered target moves when k of n rows are exchanged, in sds of the N-row posterior.
-
-    To first order the mode moves by H_N⁻¹ (N/n) Σ (g_in - g_out), and rows' gradients have variance H_N / N where the
-    model is right: √(2 k N) / n along any direction, whatever the model.
-    """
-    settings, N, n = run.settings, run.survey.length, run.problem.subsets.n
-    if settings.target != "powered" or settings.exact or n == N:
-        return 0.0
-    return float(np.sqrt(2 * run.problem.subsets.move.replaced(n) * N) / n)
-
-
-def remarks(run: Run, outcome: Outcome) -> list[str]:
-    """What a user should know before they trust the draws."""
-    told = []
-    if outcome.stopped:
-        told.append(f"Stopped early: {outcome.stopped.removesuffix('.')}.")
-    if outcome.invalid:
-        share = outcome.invalid / max(1, outcome.moves * run.settings.chains)
-        told.append(
-            f"{outcome.invalid} proposals ({share:.1%}) had a log target that was NaN or +inf and were rejected. "
-            "Mend the model there, or give those values log density -inf."
-        )
-    lag, size = step_of_the_mode(run), run.problem.subsets.n
-    if lag > 2.0 * run.settings.refresh_steps**0.5:
-        enough = "" if run.problem.subsets.move.replaced(size) == size else f"subset_size={int(lag * size / 2) + 1}, "
-        told.append(
-            f"Each refresh of U moves the subset's own mode by about {lag:.0f} posterior sds, faster than theta "
-            f"follows, so the draws lag behind. Pass {enough}refresh_steps={int(lag**2 / 4) + 1} or "
-            "target='subposterior'."
-        )
-    if outcome.furthest > 0.9 * (end := edge(run.problem.target.model.dimension)):
-        told.append(
-            f"A chain came {outcome.furthest:.0f} posterior sds away from the reference point, where the calibrated "
-            f"target ends ({end:.0f}): the posterior has heavy tails or another mode there. Pass target='powered'."
-        )
-    if outcome.infeasible:
-        told.append(
-            f"In {outcome.infeasible:.1%} of the moves the subset's curvature was not positive definite and theta held "
-            f"still. Pass subset_size={2 * run.problem.subsets.n}."
-        )
-    if outcome.kept.lp.size and (rate := float(outcome.kept.acceptance_rate.mean())) < 0.05:
-        told.append(f"Only {rate:.1%} of the moves were accepted: the kernel did not adapt. Pass a longer tune.")
-    return told

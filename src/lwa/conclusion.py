@@ -1,0 +1,111 @@
+"""What is said once a run is over: draws by name, how they came about, and what a user should know of them."""
+
+import platform
+import warnings
+from importlib.metadata import version
+
+import numpy as np
+
+from lwa import __version__
+from lwa.blocks import Outcome, Run
+from lwa.calibration import edge
+from lwa.errors import LwaWarning
+from lwa.polishing import Polisher
+from lwa.result import Origin, Result
+
+
+def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
+    """Name the draws, record how they came about, and say what a user should know."""
+    settings, problem, kept = run.settings, run.problem, outcome.kept
+    model = problem.target.model
+    posterior = model.by_name(kept.theta)
+    stats = {name: values for name, values in kept._asdict().items() if name != "theta"}
+    if problem.subsets.statistic.dimension == 0:
+        stats["subset_distance"] = np.full_like(stats["subset_distance"], np.nan)
+    told = run.warned + remarks(run, outcome)
+    attributes = {
+        "inference_library": "lwa",
+        "inference_library_version": __version__,
+        "versions": {name: version(name) for name in ("jax", "jaxlib", "numpy")}
+        | {"python": platform.python_version()},
+        "seed": settings.seed,
+        "target": settings.target,
+        "exact": settings.exact,
+        "subset_size": settings.subset_size,
+        "rows": run.survey.length,
+        "fingerprint": run.survey.fingerprint,
+        "epsilon": problem.subsets.epsilon if np.isfinite(problem.subsets.epsilon) else "inf",
+        "thinning": outcome.thinning,
+        "precision": np.dtype(problem.dtype).name,
+        "leverage": problem.subsets.leverage is not None,
+        "transport": problem.subsets.calibration is not None and problem.subsets.calibration.frame is not None,
+        "informed": problem.subsets.statistic.dimension > 0,
+        "predicted_sd_error": run.planned.predicted,
+        "subset_refresh_rate": run.planned.refresh_rate,
+        "subset_renewal_moves": run.planned.renewal if np.isfinite(run.planned.renewal) else None,
+        "kernel": problem.kernel.describe(outcome.tuning),
+        "page_moves": problem.page,
+        "cohort_chains": len(run.cohorts[0].chains),
+        "moves": outcome.moves,
+        "tune_moves": outcome.tuned,
+        "rows_read": outcome.rows_read,
+        "nonfinite_proposals": outcome.invalid,
+        "seconds": round(seconds, 3),
+        "sampling_seconds": round(outcome.seconds, 3),
+        "moves_a_second": round(outcome.rate, 1),
+        "stopped": outcome.stopped,
+        "warnings": told,
+        "settings": settings.record(),
+    }
+    for remark in told[len(run.warned) :]:
+        warnings.warn(remark, LwaWarning, stacklevel=3)
+    dims = {name: list(axes) for name, axes in (model.dims or {}).items()}
+    coords = {name: list(labels) for name, labels in (model.coords or {}).items()}
+    origin = Origin(model, problem.subsets.rows, Polisher(problem, outcome.tuning))
+    return Result(posterior, stats, attributes, dims, coords, origin)
+
+
+def step_of_the_mode(run: Run) -> float:
+    """How far the mode of the powered target moves when k of n rows are exchanged, in sds of the N-row posterior.
+
+    To first order the mode moves by H_N⁻¹ (N/n) Σ (g_in - g_out), and rows' gradients have variance H_N / N where the
+    model is right: √(2 k N) / n along any direction, whatever the model.
+    """
+    settings, N, n = run.settings, run.survey.length, run.problem.subsets.n
+    if settings.target != "powered" or settings.exact or n == N:
+        return 0.0
+    return float(np.sqrt(2 * run.problem.subsets.move.replaced(n) * N) / n)
+
+
+def remarks(run: Run, outcome: Outcome) -> list[str]:
+    """What a user should know before they trust the draws."""
+    told = []
+    if outcome.stopped:
+        told.append(f"Stopped early: {outcome.stopped.removesuffix('.')}.")
+    if outcome.invalid:
+        share = outcome.invalid / max(1, outcome.moves * run.settings.chains)
+        told.append(
+            f"{outcome.invalid} proposals ({share:.1%}) had a log target that was NaN or +inf and were rejected. "
+            "Mend the model there, or give those values log density -inf."
+        )
+    lag, size = step_of_the_mode(run), run.problem.subsets.n
+    if lag > 2.0 * run.settings.refresh_steps**0.5:
+        enough = "" if run.problem.subsets.move.replaced(size) == size else f"subset_size={int(lag * size / 2) + 1}, "
+        told.append(
+            f"Each refresh of U moves the subset's own mode by about {lag:.0f} posterior sds, faster than theta "
+            f"follows, so the draws lag behind. Pass {enough}refresh_steps={int(lag**2 / 4) + 1} or "
+            "target='subposterior'."
+        )
+    if outcome.furthest > 0.9 * (end := edge(run.problem.target.model.dimension)):
+        told.append(
+            f"A chain came {outcome.furthest:.0f} posterior sds away from the reference point, where the calibrated "
+            f"target ends ({end:.0f}): the posterior has heavy tails or another mode there. Pass target='powered'."
+        )
+    if outcome.infeasible:
+        told.append(
+            f"In {outcome.infeasible:.1%} of the moves the subset's curvature was not positive definite and theta held "
+            f"still. Pass subset_size={2 * run.problem.subsets.n}."
+        )
+    if outcome.kept.lp.size and (rate := float(outcome.kept.acceptance_rate.mean())) < 0.05:
+        told.append(f"Only {rate:.1%} of the moves were accepted: the kernel did not adapt. Pass a longer tune.")
+    return told
