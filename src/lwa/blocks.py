@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from lwa.budget import Meter
 from lwa.diagnostics.autocorrelation import autocorrelation_time
 from lwa.exact import Corrected, correct, surrogates_of
+from lwa.layout import Layout
 from lwa.pipeline import ADAPT_EVERY, Cohort, Moves, Problem
 from lwa.planning import Plan
 from lwa.progress import Display, Interruption, interruptible
@@ -38,11 +39,12 @@ class Run:
     survey: Survey
     planned: Plan
     warned: list[str]  # before the first move
+    layout: Layout
 
     @property
     def rows_a_move(self) -> int:
         """Rows that the log-likelihood reads when every chain moves once."""
-        return self.problem.subsets.n * self.settings.chains
+        return self.problem.reads * self.settings.chains
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ def tune(player: Player, run: Run, display: Display) -> NDArray[Any]:
 def keep(player: Player, run: Run, thinning: int, display: Display) -> tuple[Kept, str]:
     """Sample; returns the draws, and why it stopped early where it did."""
     settings, size = run.settings, len(run.cohorts[0].chains)
-    recorders = [Recorder(thinning, run.problem.subsets.n) for _ in range(settings.chains)]
+    recorders = [Recorder(thinning, run.problem.reads) for _ in range(settings.chains)]
 
     def result(stopped: str) -> tuple[Kept, str]:
         return stack(recorders, run.problem.target.model.dimension, settings.draws), stopped
@@ -182,7 +184,7 @@ def keep_exact(player: Player, run: Run, thinning: int, display: Display) -> tup
     for cohort in run.cohorts:
         cohort.close()
     surrogates, values, made = surrogates_of(run.cohorts, thinning), None, list[Corrected]()
-    reads = (thinning * run.problem.subsets.n + run.survey.length) * settings.chains
+    reads = (thinning * run.problem.reads + run.survey.length) * settings.chains
     while len(made) < settings.draws:
         if player.interruption.asked or player.meter.share() >= 1 or player.meter.rows_left() < reads:
             reason = "interrupted" if player.interruption.asked else "the budget was spent"
@@ -207,7 +209,7 @@ def joined(made: list[Corrected], run: Run, thinning: int) -> Kept:
     if not made:
         return stack([Recorder(1, 1) for _ in range(run.settings.chains)], run.problem.target.model.dimension, 0)
     all_of = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *made)
-    reads = np.full(all_of.accepted.shape, thinning * run.problem.subsets.n + run.survey.length, np.int64)
+    reads = np.full(all_of.accepted.shape, thinning * run.problem.reads + run.survey.length, np.int64)
     return Kept(
         all_of.theta, all_of.log_posterior, all_of.acceptance, all_of.accepted, all_of.refreshed, all_of.distance, reads
     )
@@ -226,11 +228,11 @@ def choose_thinning(memory: NDArray[Any], refresh_rate: float, problem: Problem)
 
     θ follows U, so draws taken within one renewal of U are alike however well θ mixes given U.
     """
-    n, move = problem.subsets.n, problem.subsets.move
     if problem.reference is not None:  # calibrated: every U has nearly the same target
         return max(1, round(autocorrelation_time(memory)))
-    renewal = n / (move.replaced(n) * refresh_rate) if refresh_rate > 0 else 0.0
-    return int(np.ceil(max(autocorrelation_time(memory), renewal / 4 if n < len(problem.subsets.rows) else 0.0)))
+    subsets = problem.subsets
+    renewal = subsets.renewing / refresh_rate if refresh_rate > 0 and subsets.n < len(subsets.rows) else 0.0
+    return int(np.ceil(max(autocorrelation_time(memory), renewal / 4)))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from scipy.linalg import lapack
 from lwa.models.model import Model
 from lwa.reference import Reference, in_blocks, sums_over
 from lwa.rows import Batch
-from lwa.summaries.curvature import double, in_parts, row_derivatives, row_scores
+from lwa.rows.slots import double
+from lwa.summaries.curvature import in_parts, row_derivatives, row_scores
 from lwa.target import Expansion, Given
 
 OWN_SHARE = 0.1

@@ -17,7 +17,7 @@ from lwa.result import Origin, Result
 def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
     """Name the draws, record how they came about, and say what a user should know."""
     settings, problem, kept = run.settings, run.problem, outcome.kept
-    model = problem.target.model
+    model = run.layout.given
     posterior = model.by_name(kept.theta)
     stats = {name: values for name, values in kept._asdict().items() if name != "theta"}
     if problem.subsets.statistic.dimension == 0:
@@ -61,7 +61,7 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
         warnings.warn(remark, LwaWarning, stacklevel=3)
     dims = {name: list(axes) for name, axes in (model.dims or {}).items()}
     coords = {name: list(labels) for name, labels in (model.coords or {}).items()}
-    origin = Origin(model, problem.subsets.rows, Polisher(problem, outcome.tuning))
+    origin = Origin(run.layout.given, run.layout, Polisher(problem, outcome.tuning))
     return Result(posterior, stats, attributes, dims, coords, origin)
 
 

@@ -147,7 +147,7 @@ def correct(
     surrogates: Sequence[Surrogate], problem: Problem, values: list[NDArray[np.float64]] | None
 ) -> tuple[list[Corrected], list[NDArray[np.float64]]]:
     """One surrogate transition of every chain, for one pass over the rows (two for the first)."""
-    model, rows = problem.target.model, problem.subsets.rows
+    model, rows = problem.target.model, problem.full
     with jax.enable_x64(True):
         sizes = np.cumsum([len(surrogate.theta) for surrogate in surrogates])[:-1]
         if values is None:

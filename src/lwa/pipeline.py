@@ -20,8 +20,9 @@ from lwa.algorithm import Draw, State, Subset, Tape, play
 from lwa.parameters.kernel import Info, Kernel
 from lwa.randomness import Purpose, generator
 from lwa.reference import Reference
+from lwa.rows import Rows
 from lwa.rows.slots import to_columns
-from lwa.subsets.chain import SubsetChain
+from lwa.subsets.chain import Chain
 from lwa.subsets.tape import Entries, TapeWriter
 from lwa.target import Given, Target, Terms
 
@@ -41,12 +42,14 @@ def page_length(entry_bytes: int) -> int:
 class Problem:
     """Everything that chains share."""
 
-    subsets: SubsetChain
+    subsets: Chain
     target: Target
     kernel: Kernel
     refresh_steps: int  # L
     tune: int  # moves
     dtype: Any  # the working precision of θ and of the rows
+    full: Rows  # all rows, or all units of them
+    reads: int  # rows that the log-likelihood reads of one U
     reference: Reference | None = None
 
     @property

@@ -5,29 +5,33 @@ All of it is settled on the U chain alone, before θ exists, so it biases nothin
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from lwa.algorithm import Subset
-from lwa.calibration import calibrate
+from lwa.calibration import Calibration, calibrate
 from lwa.errors import InputError
+from lwa.layout import Layout
+from lwa.memory import Memory
 from lwa.models.model import Model
 from lwa.pipeline import page_length
 from lwa.prediction import excess_sd, predicted_error, score_points
 from lwa.randomness import Purpose, generator
 from lwa.reference import Reference, in_blocks, sums_over
 from lwa.rows import Rows
+from lwa.rows.units import windows_of
 from lwa.settings import Settings
 from lwa.subsets.bandwidth import find_epsilon
-from lwa.subsets.chain import SubsetChain
+from lwa.subsets.chain import Chain, SubsetChain
 from lwa.subsets.leverage import Leverage, find_leverage
-from lwa.subsets.moves import Fixed, Swap
+from lwa.subsets.moves import Fixed, Move, Swap, Window
+from lwa.subsets.windows import WindowChain
 from lwa.summaries import Curvature, Statistic
 from lwa.summaries.per_row import nothing
-from lwa.target import power
+from lwa.summaries.running import RunningSums
 
 EVERY = 4
 """Where U is transported all subsets have the same curvature, so θ's law hardly depends on how fast U moves, while a
@@ -49,11 +53,22 @@ LARGEST_CARRIED = 2**31
 """Bytes of curvature that all chains' subsets may carry."""
 
 
+NO_STATISTIC = Statistic(nothing, np.empty(0), np.empty(0))
+"""Every subset weighs the same."""
+
+
+class Steps(NamedTuple):
+    """What is known of a sequence at θ̂."""
+
+    memory: Memory
+    sums: RunningSums | None  # None: there is no room for them
+
+
 @dataclass(frozen=True)
 class Plan:
     """The U chain with everything settled, and each cohort's first subset."""
 
-    subsets: SubsetChain
+    subsets: Chain
     firsts: list[tuple[list[int], Subset]]
     refresh_rate: float
     predicted: float | None  # by how much sds are off because curvature varies with U; None where it is not tracked
@@ -61,43 +76,42 @@ class Plan:
     @property
     def renewal(self) -> float:
         """Transitions in which every slot of U is renewed once."""
-        move = self.subsets.move
-        replaced = move.replaced(self.subsets.n)
-        return (
-            self.subsets.n * move.every / (replaced * self.refresh_rate) if replaced and self.refresh_rate else np.inf
-        )
+        return self.subsets.renewing * self.subsets.move.every / self.refresh_rate if self.refresh_rate else np.inf
 
 
 def plan(
-    model: Model,
-    rows: Rows,
+    layout: Layout,
     settings: Settings,
-    statistic: Statistic | None,
+    statistic: Any,
     reference: Reference | None,
     cohorts: Sequence[list[int]],
     most_rows: float,
+    steps: Steps | None = None,
 ) -> Plan:
     """Settle how U moves; `statistic` is S where a pass has gathered it, `most_rows` what a budget allows n to be."""
     found: list[Leverage] = []
 
     def tried(n: int, cohorts: Sequence[list[int]]) -> Plan:
-        if reference is not None and not found and leverage_helps(model, rows, settings, n, reference):
-            found.append(find_leverage(model, rows, reference))
-        chain = subset_chain(model, rows, settings, n, statistic, reference, found[0] if found else None)
+        if layout.ordered:
+            return settled(window_chain(layout, settings, n, statistic, reference, steps), settings, reference, cohorts)
+        if reference is not None and not found and leverage_helps(layout, settings, n, reference):
+            found.append(find_leverage(layout.model, layout.full, reference))
+        chain = subset_chain(layout, settings, n, statistic, reference, found[0] if found else None)
         return settled(chain, settings, reference, cohorts)
 
     if settings.subset_size is not None:
         return tried(settings.subset_size, cohorts)
     assert reference is not None
-    scored = score_points(model, rows, reference, settings.seed)
+    scored = score_points(layout.model, layout.full, reference, settings.seed)
 
     def error_of(pilot: Plan) -> float:
         if pilot.predicted is not None:
             return pilot.predicted
         return predicted_error(pilot.subsets, pilot.firsts[0][1], reference, scored)
 
-    room = LARGEST_CARRIED / (4 * model.dimension * (model.dimension + 3) * settings.chains)
-    n, most = min(SMALLEST, len(rows)), int(min(len(rows), most_rows, room))
+    d = layout.model.dimension
+    room = np.inf if layout.ordered else LARGEST_CARRIED / (4 * d * (d + 3) * settings.chains)
+    n, most = min(SMALLEST, layout.available), int(min(layout.available, most_rows, room))
     while True:
         try:
             pilot = tried(min(n, most), [list(PILOT_CHAINS)])
@@ -110,40 +124,73 @@ def plan(
 
 
 def subset_chain(
-    model: Model,
-    rows: Rows,
+    layout: Layout,
     settings: Settings,
     n: int,
-    statistic: Statistic | None,
+    statistic: Any,
     reference: Reference | None,
     leverage: Leverage | None,
-) -> SubsetChain:
-    """The U chain of n rows, ε apart."""
-    N, calibration, reach = len(rows), None, np.inf
+) -> Chain:
+    """The U chain of n rows or groups, ε apart."""
+    model, rows, calibration, reach = layout.model, layout.full, None, np.inf
+    N = len(rows)
     move = settings.subset_move or Swap(1)
     if reference is not None:
         if isinstance(settings.summary, Curvature):
             statistic, reach = settings.summary.at(model, reference, N), 1.0
         elif settings.summary is None:
-            statistic = Statistic(nothing, np.empty(0), np.empty(0))
+            statistic = NO_STATISTIC
         transport = n < N if settings.transport == "auto" else bool(settings.transport)
         if settings.subset_move is None and transport:
-            move = Swap(1 if statistic is not None and statistic.dimension else max(1, n // RENEWED), every=EVERY)
-        calibration = calibrate(model, reference, power(settings.target, n, N), transport=transport)
-    assert statistic is not None
-    one = rows.take(np.zeros(1, np.int64))
-    carried = 0 if calibration is None else calibration.width
-    matrix = 8 * model.dimension**2 if calibration is not None and calibration.frame is not None else 0
-    page = max(1, page_length(entry_bytes(model, one, statistic, move.replaced(n), carried) + matrix) // move.every)
+            move = Swap(1 if statistic.dimension else max(1, n // RENEWED), every=EVERY)
+        calibration = calibrate(model, reference, layout.power(settings.target, n), transport=transport)
+    page = page_size(model, rows, statistic, move, n, calibration)
     return SubsetChain(
         rows, statistic, move, settings.subset_weight, settings.epsilon or 1.0, n, settings.seed, page, calibration,
         leverage, reach,
     )  # fmt: skip
 
 
-def require_room(model: Model, settings: Settings, N: int) -> None:
+def window_chain(
+    layout: Layout, settings: Settings, n: int, statistic: Any, reference: Reference | None, steps: Steps | None
+) -> Chain:
+    """The U chain of windows of n steps, ε apart."""
+    model, calibration, move = layout.model, None, settings.subset_move or Window()
+    lead_in = lead_in_of(settings.subset_move, layout, n, steps)
+    rows = windows_of(layout.rows, layout.series, n, lead_in)
+    if reference is not None:
+        transport = len(rows) > 1 if settings.transport == "auto" else bool(settings.transport)
+        if settings.subset_move is None and transport:
+            move = Window(every=EVERY)
+        calibration = calibrate(model, reference, layout.power(settings.target, n), transport=transport)
+    page = page_size(model, rows, statistic, move, 1, calibration)
+    return WindowChain(
+        rows, statistic, move, settings.subset_weight, settings.epsilon or 1.0, 1, settings.seed, page, calibration,
+        steps=n, sums=None if steps is None else steps.sums,
+    )  # fmt: skip
+
+
+def lead_in_of(move: Move | None, layout: Layout, n: int, steps: Steps | None) -> int:
+    """Steps before each window: as asked, or as many as the model remembers at θ̂; none where there is no θ̂."""
+    asked = move.lead_in if isinstance(move, Window) else "auto"
+    if not isinstance(asked, str):
+        return asked
+    return 0 if steps is None else steps.memory.lead_in(n, len(layout.rows))
+
+
+def page_size(model: Model, rows: Rows, statistic: Any, move: Move, n: int, calibration: Calibration | None) -> int:
+    """Proposals a page."""
+    one = rows.take(np.zeros(1, np.int64))
+    carried = 0 if calibration is None else calibration.width
+    matrix = 8 * model.dimension**2 if calibration is not None and calibration.frame is not None else 0
+    entry = entry_bytes(model, one, statistic.dimension, move.replaced(n), carried) + matrix
+    return max(1, page_length(entry) // move.every)
+
+
+def require_room(layout: Layout, settings: Settings) -> None:
     """Refuse, before any pass over the rows, so many parameters that subsets cannot carry their curvature along."""
-    d, n, move = model.dimension, settings.subset_size or SMALLEST, settings.subset_move
+    d, N, move = layout.model.dimension, layout.available, settings.subset_move
+    n = layout.slots(settings.subset_size or SMALLEST)
     if settings.transport is False or (move is not None and move.replaced(n) == 0):
         return
     if (size := 4 * d * (d + 3) * n * settings.chains) > LARGEST_CARRIED and n < N:
@@ -155,7 +202,7 @@ def require_room(model: Model, settings: Settings, N: int) -> None:
         )
 
 
-def settled(chain: SubsetChain, settings: Settings, reference: Reference | None, cohorts: Sequence[list[int]]) -> Plan:
+def settled(chain: Chain, settings: Settings, reference: Reference | None, cohorts: Sequence[list[int]]) -> Plan:
     """ε found where it was not given, and every cohort's U burnt in."""
     if settings.epsilon is None:
         chain = chain.at(find_epsilon(chain))
@@ -170,8 +217,9 @@ def settled(chain: SubsetChain, settings: Settings, reference: Reference | None,
     return Plan(chain, firsts, float(np.mean(rates)), excess_sd(chain, reference, [U for _, U in firsts]))
 
 
-def leverage_helps(model: Model, rows: Rows, settings: Settings, n: int, reference: Reference) -> bool:
+def leverage_helps(layout: Layout, settings: Settings, n: int, reference: Reference) -> bool:
     """Whether q is asked for, or some uniform subsets hardly identify a direction that all rows identify."""
+    model, rows = layout.model, layout.full
     if settings.leverage != "auto" or n == len(rows):
         return settings.leverage is True
     for pilot in range(PILOT_SUBSETS):
@@ -196,7 +244,7 @@ def require_definite(distance: NDArray[np.float64], n: int, N: int) -> None:
         )
 
 
-def until_feasible(chain: SubsetChain, U: Subset, chains: Sequence[int]) -> Subset:
+def until_feasible(chain: Chain, U: Subset, chains: Sequence[int]) -> Subset:
     """Let U move on until its curvature is positive definite for every chain; refuse an n for which it often is not."""
     if not feasible(chain, U).all() and share_feasible(chain) < FEASIBLE:
         enough = chain.n
@@ -213,18 +261,18 @@ def until_feasible(chain: SubsetChain, U: Subset, chains: Sequence[int]) -> Subs
     return U
 
 
-def feasible(chain: SubsetChain, U: Subset) -> NDArray[np.bool_]:
+def feasible(chain: Chain, U: Subset) -> NDArray[np.bool_]:
     """Whether each chain's subset has a positive definite curvature, as far as the target asks for it."""
     given = chain.given(U)
     return np.ones(1, bool) if given is None or given.feasible is None else np.asarray(given.feasible)
 
 
-def share_feasible(chain: SubsetChain) -> float:
+def share_feasible(chain: Chain) -> float:
     """The share of such subsets among some, drawn as U is before Φ."""
     return float(feasible(chain, replace(chain, move=Fixed()).start(range(PILOT_SUBSETS * 2))).mean())
 
 
-def entry_bytes(model: Model, one: Any, statistic: Statistic, k: int, carried: int) -> int:
+def entry_bytes(model: Model, one: Any, statistic: int, k: int, carried: int) -> int:
     """What one move of one chain takes on the tape and among the draws."""
     row = sum(leaf.nbytes for leaf in jax.tree.leaves(one))
-    return k * (row + 8 * (statistic.dimension + carried) + 12) + 16 * model.dimension
+    return k * (row + 8 * (statistic + carried) + 12) + 16 * model.dimension

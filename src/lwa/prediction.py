@@ -15,13 +15,13 @@ from lwa.randomness import Purpose, generator
 from lwa.reference import Reference, log_posterior
 from lwa.rows import Rows
 from lwa.rows.slots import to_columns
-from lwa.subsets.chain import SubsetChain
+from lwa.subsets.chain import Chain
 from lwa.target import Target
 
 PILOT_PAIRS = 64
 
 
-def excess_sd(chain: SubsetChain, reference: Reference | None, subsets: list[Subset]) -> float | None:
+def excess_sd(chain: Chain, reference: Reference | None, subsets: list[Subset]) -> float | None:
     """By how much the worst sd is off because U's curvature is not that of all rows but I + D, whitened.
 
     Given U the posterior has covariance F (I + D)⁻¹ Fᵀ, over all U the mean of these, which is above F Fᵀ. None where
@@ -54,7 +54,7 @@ def score_points(model: Model, rows: Rows, reference: Reference, seed: int) -> S
     return Scored(z, log_posterior(model, rows, reference.theta + z @ reference.factor.T))
 
 
-def predicted_error(chain: SubsetChain, U: Subset, reference: Reference, scored: Scored) -> float:
+def predicted_error(chain: Chain, U: Subset, reference: Reference, scored: Scored) -> float:
     """By how much sds are predicted to be off: moments under the mixture of targets given U against those under π.
 
     Both are means over the same points with weights π/G and π_U/G, G the Gaussian they were drawn from, so that most of

@@ -14,20 +14,27 @@ from lwa.blocks import Run, carry_out
 from lwa.calibration import expansion_of
 from lwa.conclusion import conclude
 from lwa.errors import InputError, LwaWarning, ModelError
+from lwa.layout import Layout, lay_out
+from lwa.memory import measured
 from lwa.models.check import check_model
 from lwa.models.model import Model
 from lwa.pipeline import Cohort, Problem, as_held, evaluate, warm_up
-from lwa.planning import Plan, plan, require_room, subset_chain
+from lwa.planning import NO_STATISTIC, SMALLEST, Plan, Steps, plan, require_room, subset_chain
 from lwa.progress import Display
 from lwa.randomness import Purpose, generator
 from lwa.reference import Reference, find_reference, reference_at, require_derivatives
 from lwa.result import Result
-from lwa.rows import Rows, as_rows, survey
+from lwa.rows import survey
 from lwa.rows.slots import to_columns
+from lwa.rows.units import Units, unit_length
 from lwa.settings import Settings
 from lwa.starts import find_starts, flat, given_starts
-from lwa.summaries import Curvature
-from lwa.target import Target, power
+from lwa.subsets.moves import Window
+from lwa.subsets.windows import WindowChain
+from lwa.summaries import Curvature, Gathering
+from lwa.summaries.groups import OverGroups
+from lwa.summaries.running import room_for, running_sums, running_width
+from lwa.target import Target
 
 LARGEST_COHORT = 16
 """Chains in one program: past this a larger batch is no faster on a CPU core, and fewer cores would have work."""
@@ -74,7 +81,7 @@ def sample(
         An array or a dict of arrays sharing their first axis, a pandas or polars DataFrame, an Arrow table, the path
         of a `.npy` file, or a `lwa.Rows`.
     subset_size
-        n, the rows of a subset U; or `"auto"`: the fewest with which sds are predicted to be right to `tolerance`, as
+        n, the rows of a subset U (its groups, or the steps of its window); or `"auto"`: the fewest with which sds are predicted to be right to `tolerance`, as
         far as the budget goes.
     target
         What θ is scored by given U: `"calibrated"` (log p + ⟨g_N, δ⟩ + N/n Σ_U R_k(A_U δ), δ = θ - θ̂): the linear term
@@ -146,11 +153,12 @@ def sample(
     )  # fmt: skip
     began = time.monotonic()
     with Display(progress) as display:
-        rows = as_rows(data)
-        settings.fit(len(rows))
+        layout = lay_out(model, data)
+        layout.fit(settings.subset_size)
+        settings.fit()
         starts = given_starts(model, initvals, settings.chains)
         with jax.enable_x64(True):
-            run = prepare_or_fall_back(model, rows, settings, starts, display)
+            run = prepare_or_fall_back(layout, settings, starts, display)
         try:
             outcome = carry_out(run, display)
         finally:
@@ -160,46 +168,49 @@ def sample(
 
 
 def prepare_or_fall_back(
-    model: Model, rows: Rows, settings: Settings, given: list[NDArray[np.float64]] | None, display: Display
+    layout: Layout, settings: Settings, given: list[NDArray[np.float64]] | None, display: Display
 ) -> Run:
     """`target="auto"`: calibrated where the model allows it, else powered, and the reason why."""
     if settings.target != "auto":
-        return prepare(model, rows, settings, given, display)
+        return prepare(layout, settings, given, display)
     try:
-        return prepare(model, rows, replace(settings, target="calibrated"), given, display)
+        return prepare(layout, replace(settings, target="calibrated"), given, display)
     except ModelError as error:
-        run = prepare(model, rows, settings.without_reference(len(rows)), given, display)
+        run = prepare(layout, settings.without_reference(layout.available), given, display)
         remark = f"target='auto' fell back to 'powered', since the calibrated target cannot be used here. {error}"
         warnings.warn(remark, LwaWarning, stacklevel=3)
         return replace(run, warned=[remark, *run.warned])
 
 
-def prepare(
-    model: Model, rows: Rows, settings: Settings, given: list[NDArray[np.float64]] | None, display: Display
-) -> Run:
+def prepare(layout: Layout, settings: Settings, given: list[NDArray[np.float64]] | None, display: Display) -> Run:
     """Check the model, survey the rows, settle how U moves, find starts and a precision."""
-    N, began = len(rows), time.monotonic()
-    one = rows.take(np.zeros(1, np.int64))
-    check_model(model, one, np.float32)
-    calibrated = settings.target == "calibrated"
-    informed = settings.summary is None or (calibrated and isinstance(settings.summary, Curvature))
-    gathering = None if informed or settings.summary is None else settings.summary.gather()
+    N, began = len(layout.rows), time.monotonic()
+    check_model(layout.given, layout.rows.take(np.zeros(1, np.int64)), np.float32)
+    model, calibrated, warned = layout.model, settings.target == "calibrated", list[str]()
+    gathering = gather(settings, layout)
     visitors = [] if gathering is None else [gathering.visit]
-    surveyed = survey(rows, visitors, progress=lambda done: display.show("all rows", done, N))
-    warming = None
+    surveyed = survey(layout.rows, visitors, progress=lambda done: display.show("all rows", done, N))
+    warming, expanded, steps = None, None, None
     if calibrated:
-        require_derivatives(model, one)
-        require_room(model, settings, N)
-        warming = warm_up_beside(rehearsal(model, rows, settings), settings)
-    expanded = expand(model, rows, settings, given, display) if calibrated else None
-    most = rows_within(settings, N, N / max(1e-3, time.monotonic() - began))
-    statistic = gathering.finish() if gathering else None
-    planned = plan(model, rows, settings, statistic, expanded, cohorts_of(settings.chains), most)
+        require_derivatives(model, layout.full.take(np.zeros(1, np.int64)))
+        require_room(layout, settings)
+        warming = warm_up_beside(rehearsal(layout, settings), settings)
+        expanded = expand(layout, settings, given, display)
+        if layout.ordered:
+            layout, expanded, steps = remember(layout, expanded, settings, display)
+            warned += forgetting(steps, layout, settings)
+    most = rows_within(settings, layout.available, N / max(1e-3, time.monotonic() - began))
+    statistic = statistic_of(gathering, settings, layout)
+    planned = plan(layout, settings, statistic, expanded, cohorts_of(settings.chains), most, steps)
     subsets = planned.subsets
-    settings = replace(settings, subset_size=subsets.n)
-    scored = Target(model, power(settings.target, subsets.n, N), None if expanded is None else expansion_of(expanded))
-    guess = first_guess(settings)
-    problem = Problem(subsets, scored, settings.kernel, settings.refresh_steps, settings.tune, guess, expanded)
+    n = subsets.steps if isinstance(subsets, WindowChain) else subsets.n
+    settings = replace(settings, subset_size=n)
+    scored = Target(model, layout.power(settings.target, n), None if expanded is None else expansion_of(expanded))
+    lead_in = unit_length(subsets.rows) - n if layout.ordered else 0
+    problem = Problem(
+        subsets, scored, settings.kernel, settings.refresh_steps, settings.tune, first_guess(settings), layout.full,
+        layout.reads(n, lead_in), expanded,
+    )  # fmt: skip
     warming = warming or warm_up_beside(problem, settings)
     batches = [subsets.take(U) for _, U in planned.firsts]
     around = [expanded.theta] if expanded is not None else given
@@ -216,9 +227,81 @@ def prepare(
     cohorts = [Cohort(problem, *start, [warming] if warming else []) for start in begun]
     display.say(
         f"{settings.chains} chains: {settings.tune} moves of tune, then {settings.draws} draws. "
-        f"Each move reads {subsets.n:,} of {N:,} rows, in {np.dtype(dtype).name}. {in_words(planned)}"
+        f"{reading(layout, n, lead_in)}, in {np.dtype(dtype).name}. {in_words(planned)}"
     )
-    return Run(settings, problem, cohorts, surveyed, planned, warn_of(planned, settings))
+    return Run(settings, problem, cohorts, surveyed, planned, warned + warn_of(planned, settings), layout)
+
+
+def gather(settings: Settings, layout: Layout) -> Gathering | None:
+    """S on its way through the rows; None where it is nothing, comes from the reference, or is of windows."""
+    if settings.summary is None or layout.ordered:
+        return None
+    if settings.target == "calibrated" and isinstance(settings.summary, Curvature):
+        return None
+    return settings.summary.gather()
+
+
+def statistic_of(gathering: Gathering | None, settings: Settings, layout: Layout) -> Any:
+    """S once all rows have been seen."""
+    if gathering is None:
+        return NO_STATISTIC
+    return gathering.finish() if layout.parts is None else OverGroups(gathering.finish(), layout.mean_size)
+
+
+def reading(layout: Layout, n: int, lead_in: int) -> str:
+    """What a move reads, in words."""
+    N = len(layout.rows)
+    if layout.ordered:
+        before = f" after {lead_in:,} that lead in" if lead_in else ""
+        return f"Each move reads a window of {n:,} of {N:,} steps{before}"
+    if layout.parts is not None:
+        return f"Each move reads {n:,} of {len(layout.full):,} groups, about {layout.reads(n, 0):,} of {N:,} rows"
+    return f"Each move reads {n:,} of {N:,} rows"
+
+
+def remember(
+    layout: Layout, expanded: Reference, settings: Settings, display: Display
+) -> tuple[Layout, Reference, Steps]:
+    """How long the model of a sequence remembers at θ̂, and running sums of what its steps say there."""
+    model, N = layout.model, len(layout.rows)
+    looked_back = layout.lead_in
+    layout, memory = measured(layout, expanded.theta, expanded.factor)
+    if layout.lead_in > looked_back and settings.reference is None:
+        expanded = find_reference(model, layout.full, expanded.theta, settings.seed)
+    elif layout.lead_in > looked_back:
+        expanded = reference_at(model, layout.full, expanded.theta)
+    assert isinstance(layout.full, Units)
+    curvature = settings.transport is not False
+    sums = None
+    if settings.subset_move is None or settings.subset_move.replaced(1):
+        if room_for(N, running_width(model.dimension, curvature=curvature)):
+            sums = running_sums(
+                layout.given, layout.full, expanded, curvature=curvature,
+                progress=lambda done: display.show("running sums", done, N),
+            )  # fmt: skip
+        else:
+            display.say("No room on disk for running sums of gradients and curvatures: each window's own are computed.")
+    return layout, expanded, Steps(memory, sums)
+
+
+def forgetting(steps: Steps, layout: Layout, settings: Settings) -> list[str]:
+    """What to say of a model that remembers longer than a window may look back."""
+    n, N = settings.subset_size or SMALLEST, len(layout.rows)
+    asked = settings.subset_move.lead_in if isinstance(settings.subset_move, Window) else "auto"
+    told = []
+    if not steps.memory.forgets(n, N):
+        told.append(
+            f"After {len(steps.memory.left):,} steps the model still remembers where it was started: windows are "
+            "biased by their start. See fit.certify(), and pass exact=True, or a larger subset_size."
+        )
+    elif not isinstance(asked, str) and asked < (enough := steps.memory.lead_in(n, N)):
+        told.append(
+            f"lead_in={asked} is shorter than the model remembers: windows are biased by their start. Pass "
+            f"lead_in={enough}, or 'auto'."
+        )
+    for remark in told:
+        warnings.warn(remark, LwaWarning, stacklevel=5)
+    return told
 
 
 def first_guess(settings: Settings) -> Any:
@@ -226,17 +309,18 @@ def first_guess(settings: Settings) -> Any:
     return np.float64 if settings.precision == "float64" else np.float32
 
 
-def rehearsal(model: Model, rows: Rows, settings: Settings) -> Problem | None:
+def rehearsal(layout: Layout, settings: Settings) -> Problem | None:
     """A problem of the shapes that the default will most likely have, before anything is known but shapes."""
-    if settings.subset_size is None or settings.summary is not None:
+    if settings.subset_size is None or settings.summary is not None or layout.ordered:
         return None
-    d, N = model.dimension, len(rows)
+    d = layout.model.dimension
     nowhere = Reference(np.zeros(d), np.zeros(d), np.eye(d), np.zeros((d, d)), 0)
-    subsets = subset_chain(model, rows, settings, settings.subset_size, None, nowhere, None)
-    scored = Target(model, power(settings.target, subsets.n, N), expansion_of(nowhere))
+    subsets = subset_chain(layout, settings, settings.subset_size, None, nowhere, None)
+    scored = Target(layout.model, layout.power(settings.target, subsets.n), expansion_of(nowhere))
     return Problem(
-        subsets, scored, settings.kernel, settings.refresh_steps, settings.tune, first_guess(settings), nowhere
-    )
+        subsets, scored, settings.kernel, settings.refresh_steps, settings.tune, first_guess(settings), layout.full, 0,
+        nowhere,
+    )  # fmt: skip
 
 
 def warm_up_beside(problem: Problem | None, settings: Settings) -> Future[None] | None:
@@ -287,9 +371,10 @@ def warn_of(planned: Plan, settings: Settings) -> list[str]:
 
 
 def expand(
-    model: Model, rows: Rows, settings: Settings, given: list[NDArray[np.float64]] | None, display: Display
+    layout: Layout, settings: Settings, given: list[NDArray[np.float64]] | None, display: Display
 ) -> Reference:
     """θ̂, found or as given, and what all rows say there."""
+    model, rows = layout.model, layout.full
     if settings.reference is not None:
         return reference_at(model, rows, flat(model, settings.reference, "reference"))
     start = given[0] if given else model.ravel(model.init)

@@ -96,15 +96,9 @@ class Settings:
             reference=None,
         )
 
-    def fit(self, N: int) -> None:
-        """Refuse a subset that the data cannot hold."""
-        if self.subset_size is None:
-            return
-        if self.subset_size > N:
-            raise InputError(
-                f"subset_size={self.subset_size} exceeds the {N} rows of the data. Pass subset_size <= {N}."
-            )
-        if self.subset_move is not None:
+    def fit(self) -> None:
+        """Refuse a move that exchanges more than a subset holds."""
+        if self.subset_size is not None and self.subset_move is not None:
             self.subset_move.replaced(self.subset_size)
 
     def record(self) -> dict[str, Any]:

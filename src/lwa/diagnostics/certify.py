@@ -13,10 +13,11 @@ from lwa.diagnostics.monte_carlo_error import effective_draws
 from lwa.diagnostics.stein import Effects, Evidence, effects, effects_in_worst_directions, fits
 from lwa.diagnostics.transitions import Moves, moves, proposals, transition
 from lwa.errors import InputError
+from lwa.layout import lay_out
+from lwa.memory import measured
 from lwa.models.check import check_model
 from lwa.models.model import Model
 from lwa.progress import Display
-from lwa.rows import as_rows
 
 
 def certify(model: Model, data: Any, idata: Any, *, points: int | None = None, progress: bool = True) -> Certificate:
@@ -60,19 +61,21 @@ def certify(model: Model, data: Any, idata: Any, *, points: int | None = None, p
     """
     if not isinstance(model, Model):
         raise InputError(f"model is of type {type(model).__name__}. Pass a lwa.Model(log_likelihood, log_prior, init).")
-    rows = as_rows(data)
+    layout = lay_out(model, data)
     draws = at_least_two_chains(draws_of(model, idata))
     where = spread_evenly(draws, points)
     mean, factor = spread(model, draws)
     scored = draws.reshape(-1, model.dimension)[where]
     ends = proposals(len(where), model.dimension)
     with Display(progress) as display, jax.enable_x64(True):
-        check_model(model, rows.take(np.zeros(1, np.int64)), np.float64)
-        scores = score(model, rows, scored, mean + ends @ factor.T, factor, display)
+        check_model(model, layout.rows.take(np.zeros(1, np.int64)), np.float64)
+        if layout.ordered:
+            layout, _ = measured(layout, mean, factor)
+        scores = score(layout, scored, mean + ends @ factor.T, factor, display)
     white = np.linalg.solve(factor, (draws - mean).reshape(-1, len(mean)).T).T
     evidence = Evidence(white.reshape(draws.shape), white[where], scores.gradient @ factor)
     tried = moves(white[where], ends, scores.log_density, scores.proposed)
-    return certificate(model, evidence, tried, where, mean, factor, len(rows))
+    return certificate(model, evidence, tried, where, mean, factor, len(layout))
 
 
 def certificate(

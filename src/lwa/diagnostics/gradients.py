@@ -11,11 +11,13 @@ from jax import Array
 from numpy.typing import NDArray
 
 from lwa.errors import InputError, ModelError
+from lwa.layout import Layout
 from lwa.models.check import named, users_function
 from lwa.models.model import Model
 from lwa.progress import Display
 from lwa.rows import Batch, Rows, survey
 from lwa.rows.slots import fill_up
+from lwa.rows.units import unit_length
 
 EVALUATIONS = 2**20
 """Points and proposals × rows in one compiled call: 4 MiB a temporary array. At 300 of each, blocks of 1024 to 4096
@@ -50,8 +52,7 @@ class Sums(NamedTuple):
 
 
 def score(
-    model: Model,
-    rows: Rows,
+    layout: Layout,
     points: NDArray[np.float64],
     proposals: NDArray[np.float64],
     factor: NDArray[np.float64],
@@ -61,7 +62,8 @@ def score(
 
     `factor` F is that of the draws' covariance: gradients times F are in units of their own spread.
     """
-    size = max(1, EVALUATIONS // (len(points) + len(proposals)))
+    model, rows, length = layout.model, layout.full, unit_length(layout.full)
+    size = max(1, EVALUATIONS // ((len(points) + len(proposals)) * length))
     precision = choose_precision(model, rows, points, proposals, factor)
     with users_function("log_prior", "theta to be differentiated"):
         prior = prior_scores(model, jnp.asarray(points), jnp.asarray(proposals))
@@ -74,7 +76,13 @@ def score(
         with users_function("log_likelihood", "theta to be differentiated"):
             total = add_block(model, total, *places, *fill_up(batch, size, precision))
 
-    survey(rows, [add], size, lambda done: display.show("gradients", done, len(rows)))
+    if length == 1:
+        survey(rows, [add], size, lambda done: display.show("gradients", done, len(rows)))
+    else:
+        survey(layout.rows)
+        for done, batch in enumerate(rows.blocks(size)):
+            add(batch)
+            display.show("gradients", min(len(rows), (done + 1) * size), len(rows), layout.units_in_words)
     require_finite(model, points, total, "log_likelihood")
     return Scores(*(np.asarray(a + b) for a, b in zip(prior, total, strict=True)))
 
@@ -112,7 +120,7 @@ def choose_precision(
     """float32 for the rows' own terms if its rounding, measured on some rows, would not be felt; else float64."""
     N = len(rows)
     T = min(int(TRIAL_SHARE * N), MOST_TRIAL_ROWS)
-    if T < FEWEST_TRIAL_ROWS:
+    if T < FEWEST_TRIAL_ROWS or unit_length(rows) > 1:
         return np.float64
     batch = rows.take(np.linspace(0, N - 1, T).astype(np.int64))
     count = min(TRIAL_POINTS, len(points), len(proposals))

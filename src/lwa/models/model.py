@@ -1,8 +1,8 @@
 """Model: a log-likelihood per row, a log-prior and the shape of θ."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -12,6 +12,7 @@ from jax import Array
 
 from lwa.errors import ModelError
 from lwa.rows.slots import Columns, to_rows
+from lwa.rows.units import Stretch
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,13 +23,21 @@ class Model:
     ----------
     log_likelihood
         `(theta, rows) -> (n,)`: log f(Y_k|θ) of each row, written with `jax.numpy`. `rows` is shaped as the data:
-        an array, or a dict of arrays, of any number of rows.
+        an array, or a dict of arrays, of any number of rows. Where they are ordered or come in groups, it is called
+        with consecutive steps of one series or the rows of one group, and a term may depend on the rows before it:
+        log f(Y_k|Y_1, …, Y_{k-1}, θ).
     log_prior
         `theta -> scalar`: log p(θ), up to a constant.
     init
         A θ as a pytree (an array, or a dict of arrays): shapes, names and a start.
     prior_draw
         `key -> theta`, to start each chain from its own draw of the prior.
+    ordered
+        Whether rows are a sequence, of which subsets are contiguous windows: True, or the column that holds the time,
+        which must ascend. Several series are told apart by `groups`, or passed as a list.
+    groups
+        The column that tells groups (or series) of rows apart, by name or position: U is a set of whole groups, and
+        `subset_size` counts them. Rows of a group keep the order of the data.
     dims, coords
         Names of the parameters' axes and their labels, as ArviZ has them.
 
@@ -46,6 +55,8 @@ class Model:
     log_prior: Callable[[Any], Array]
     init: Any
     prior_draw: Callable[[Array], Any] | None = None
+    ordered: bool | str | int = False
+    groups: str | int | None = None
     dims: Mapping[str, Sequence[str]] | None = None
     coords: Mapping[str, Sequence[Any]] | None = None
 
@@ -56,6 +67,9 @@ class Model:
                 raise ModelError(f"{name}={getattr(self, name)!r} is not a function. Pass a function of theta.")
         if self.prior_draw is not None and not callable(self.prior_draw):
             raise ModelError(f"prior_draw={self.prior_draw!r} is not a function. Pass key -> theta, or leave it out.")
+        for name in ("ordered", "groups"):
+            if not isinstance(getattr(self, name), bool | str | int | None) or (name, self.groups) == ("groups", True):
+                raise ModelError(f"{name}={getattr(self, name)!r} is no column. Pass its name, or its position.")
         if self.dimension == 0:
             raise ModelError(f"init={self.init!r} holds no parameter. Pass a theta such as {{'beta': jnp.zeros(3)}}.")
 
@@ -120,6 +134,13 @@ class Model:
             start += size
         return named
 
+    @cached_property
+    def of_units(self) -> "Model":
+        """The same posterior with units in the place of rows, each of which adds the terms of its scored rows."""
+        return replace(
+            self, log_likelihood=partial(sums_over_units, self.log_likelihood), ordered=False, groups=None
+        )
+
     def log_prior_at(self, vector: Array) -> Array:
         """log p at a flat θ."""
         return jnp.asarray(self.log_prior(self.unravel(vector)))
@@ -127,3 +148,12 @@ class Model:
     def log_likelihood_at(self, vector: Array, columns: Columns) -> Array:
         """log f(Y_k|θ) at a flat θ, for rows with their slots on the last axis."""
         return self.log_likelihood(self.unravel(vector), to_rows(columns))
+
+
+def sums_over_units(log_likelihood: Callable[[Any, Any], Array], theta: Any, units: Stretch) -> Array:
+    """Σ over the scored rows of each unit, in float64: a window's sum is a large number of which differences matter."""
+
+    def one(rows: Any, scored: Array) -> Array:
+        return jnp.where(scored, log_likelihood(theta, rows), 0.0).sum(dtype=jnp.float64)
+
+    return jax.vmap(one)(units.rows, units.scored)

@@ -25,6 +25,11 @@ def to_columns(batch: Any, dtype: Any, axis: int = 0) -> Columns:
     return jax.tree.map(turn, batch)
 
 
+def double(leaf: Any) -> Any:
+    """Floats in float64, other types as they are."""
+    return leaf.astype(np.float64) if np.issubdtype(leaf.dtype, np.floating) else leaf
+
+
 def repeat_to(batch: Any, size: int) -> Any:
     """A batch of at most `size` rows, repeated until there are so many: one program then serves every block."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import DataError
@@ -36,6 +37,19 @@ def is_table(data: object) -> bool:
 def is_series(data: object) -> bool:
     """Whether data is one column of a pandas, polars or Arrow table."""
     return _comes_from("pandas polars", "Series", data) or _comes_from("pyarrow", "ChunkedArray Array", data)
+
+
+def pandas_index(data: Any) -> NDArray[Any] | None:
+    """The index of a pandas object as numbers, where it is one of times or numbers and not just a count of rows."""
+    if not (_comes_from("pandas", "DataFrame Series", data)):
+        return None
+    pandas = sys.modules["pandas"]
+    if isinstance(data.index, pandas.RangeIndex) and data.index.step > 0:
+        return None
+    dated = isinstance(data.index, pandas.DatetimeIndex | pandas.TimedeltaIndex | pandas.PeriodIndex)
+    if not (dated or pandas.api.types.is_numeric_dtype(data.index.dtype)):
+        return None
+    return np.asarray(data.index.asi8) if dated else data.index.to_numpy()
 
 
 def table_columns(table: Any) -> dict[str, Chunked]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from lwa.errors import InputError
 from lwa.randomness import Purpose
-from lwa.subsets.chain import SubsetChain
+from lwa.subsets.chain import Chain
 
 REFRESH_RATE = 0.25
 """What "auto" aims at: the tightest ε at which U still moves about every fourth time."""
@@ -26,7 +26,7 @@ def as_epsilon(epsilon: object) -> float | None:
     )
 
 
-def find_epsilon(chain: SubsetChain) -> float:
+def find_epsilon(chain: Chain) -> float:
     """The ε whose refresh rate is `REFRESH_RATE`, by bisection on short pilots of one U chain.
 
     Infinite where no ε matters: a move that Φ does not weigh, no statistic, one that never varies, or U = all rows.
@@ -36,7 +36,7 @@ def find_epsilon(chain: SubsetChain) -> float:
     typical = float(chain.start([0]).distance[0])  # of a random subset
     if not typical > 0:
         return math.inf
-    pages = max(1, math.ceil(5 * chain.n / (chain.page * chain.move.replaced(chain.n))))
+    pages = max(1, math.ceil(5 * chain.renewing / chain.page))
 
     def refresh_rate(epsilon: float) -> float:
         pilot = chain.at(epsilon)

@@ -1,8 +1,9 @@
 """The chain on ν(U) ∝ Φ(‖S̄(Y_U) - s_N‖/ε), as an object of its own: it knows rows and statistics, never θ."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +18,13 @@ from lwa.rows import Batch, Rows
 from lwa.subsets.leverage import Leverage
 from lwa.subsets.moves import Move
 from lwa.subsets.weights import Weight
-from lwa.summaries import Statistic
 from lwa.target import Given
 
 BURN_IN_RENEWALS = 5
-"""U's burn-in ends once it has accepted this many times n rows: each slot has then been renewed about so often."""
+"""U's burn-in ends once it has renewed its n rows about so often."""
 BURN_IN_LIMIT = 50
-"""... or after this many times n proposed rows: a chain that refreshes less than every tenth time is not waited for."""
+"""... or after this many times the proposals for that: a chain that refreshes less than every tenth time is not waited
+for."""
 
 
 class Page(NamedTuple):
@@ -38,25 +39,104 @@ class Page(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SubsetChain:
-    """ν and R over given rows. Every method takes the numbers of the chains it runs, side by side."""
+class Chain(ABC):
+    """ν and R over given rows or units of them. Every method takes the numbers of the chains it runs, side by side."""
 
     rows: Rows
-    statistic: Statistic
+    statistic: Any  # what `summaries` made of S; its `dimension` is 0 where every subset weighs the same
     move: Move
     weight: Weight
     epsilon: float
-    n: int
+    n: int  # slots of U
     seed: int
     page: int  # proposals a page
     calibration: Calibration | None = None  # what rows carry for the calibrated target; no part of ν
     leverage: Leverage | None = None  # q; uniform, and without repeats, where there is none
     reach: float = np.inf  # the distance at which ν ends
 
+    @abstractmethod
+    def start(self, chains: Sequence[int]) -> Subset:
+        """A subset for each chain, drawn as U is before Φ."""
+
+    @abstractmethod
+    def advance(
+        self,
+        U: Subset,
+        chains: Sequence[int],
+        page: int,
+        purpose: Purpose = Purpose.SUBSET,
+        known: Given | None = None,
+    ) -> tuple[Subset, Page]:
+        """One page of transitions for each chain. `U` is used up: its memory becomes the new one's.
+
+        `known` is what is given of a U that never changes, so that it need not be found again.
+        """
+
+    @abstractmethod
+    def counts(self, U: Subset) -> NDArray[np.float64] | None:
+        """What each row of U counts, 1/(N q_k); None where q is uniform."""
+
+    @property
+    @abstractmethod
+    def renewing(self) -> float:
+        """Accepted proposals after which hardly a row of U is left."""
+
     @property
     def moves(self) -> int:
         """θ moves, at least, that follow a page of transitions in which U' is proposed."""
         return self.page * self.move.every
+
+    def given(self, U: Subset) -> Given | None:
+        """What θ's target needs to know of each chain's subset besides its rows."""
+        if self.calibration is None or U.sums is None:
+            return None
+        if not self.calibration.in_batch:
+            return self.calibration.given(U.sums)
+        page = np.broadcast_to(np.asarray(U.sums), (self.page, *U.sums.shape))  # the program that every page uses
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[0], self.calibration.given(page))
+
+    def given_over(self, U: Subset, sums: Any, known: Given | None) -> Given | None:
+        """`given` at each transition of a page, whose sums are `(transitions, chains, c)`."""
+        if self.calibration is None or sums is None:
+            return None
+        if self.move.replaced(self.n):
+            return self.calibration.given(sums)
+        held = self.given(U) if known is None else known
+        return jax.tree.map(lambda leaf: np.broadcast_to(np.asarray(leaf), (self.page, *leaf.shape)), held)
+
+    def burn_in(self, U: Subset, chains: Sequence[int]) -> tuple[Subset, float]:
+        """Forget the uniform start before θ sees any subset: finished without θ, so it biases nothing.
+
+        Also returns the share of proposals accepted at the end of it.
+        """
+        if not self.move.weighted or self.statistic.dimension == 0:
+            return U, 1.0  # a uniform subset is a draw of ν already
+        accepted, proposed, page, rate = np.zeros(len(chains)), 0, 0, 0.0
+        while accepted.min() < BURN_IN_RENEWALS * self.renewing and proposed < BURN_IN_LIMIT * self.renewing:
+            U, done = self.advance(U, chains, page, Purpose.SUBSET_BURN_IN)
+            accepted, proposed, page = accepted + done.accepted.sum(0), proposed + self.page, page + 1
+            rate = float(done.accepted.mean())
+        return U, rate
+
+    def at(self, epsilon: float) -> Self:
+        """The same chain with another bandwidth."""
+        return replace(self, epsilon=epsilon)
+
+    def take(self, U: Subset) -> Any:
+        """Y_U: the rows of each chain's subset, leaves `(chains, n, *shape)`."""
+        indices = np.asarray(U.indices)
+        return jax.tree.map(lambda leaf: leaf.reshape(*indices.shape, *leaf.shape[1:]), self.rows.take(indices.ravel()))
+
+
+@dataclass(frozen=True)
+class SubsetChain(Chain):
+    """Rows, or units, drawn one by one: k of n are exchanged at a time."""
+
+    @property
+    def renewing(self) -> float:
+        """n/k."""
+        k = self.move.replaced(self.n)
+        return self.n / k if k else np.inf
 
     def start(self, chains: Sequence[int]) -> Subset:
         """A uniform subset for each chain, or independent draws of q."""
@@ -93,15 +173,6 @@ class SubsetChain:
             carried if counts is None else counts[:, None] * carried, indices.shape
         )
 
-    def given(self, U: Subset) -> Given | None:
-        """What θ's target needs to know of each chain's subset besides its rows."""
-        if self.calibration is None or U.sums is None:
-            return None
-        if not self.calibration.in_batch:
-            return self.calibration.given(U.sums)
-        page = np.broadcast_to(np.asarray(U.sums), (self.page, *U.sums.shape))  # the program that every page uses
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[0], self.calibration.given(page))
-
     def counts(self, U: Subset) -> NDArray[np.float64] | None:
         """What each row of U counts, 1/(N q_k); None where q is uniform."""
         return self._count(np.asarray(U.indices))
@@ -134,50 +205,15 @@ class SubsetChain:
         purpose: Purpose = Purpose.SUBSET,
         known: Given | None = None,
     ) -> tuple[Subset, Page]:
-        """One page of transitions for each chain. `U` is used up: its memory becomes the new one's.
-
-        `known` is what is given of a U that never changes, so that it need not be found again.
-        """
+        """All proposals of a page at once: which rows would come in does not depend on U."""
         candidates, batch = self.candidates(chains, page, purpose)
         epsilon = jnp.asarray(self.epsilon if self.move.weighted else np.inf)
         exchange = self.move.exchange and self.leverage is None  # independent slots may repeat a row
         U, accepted, distance, sums = write(U, candidates, self.weight, epsilon, exchange=exchange, reach=self.reach)
-        given = self._given_over(U, sums, known)
+        given = self.given_over(U, sums, known)
         accepted, distance, slots, given = jax.tree.map(np.asarray, (accepted, distance, candidates.slots, given))
         counts = self._count(np.asarray(candidates.incoming))
         return U, Page(accepted, distance, slots, batch, given, counts)
-
-    def _given_over(self, U: Subset, sums: Array | None, known: Given | None) -> Given | None:
-        """`given` at each transition of a page, whose sums are `(transitions, chains, c)`."""
-        if self.calibration is None or sums is None:
-            return None
-        if self.move.replaced(self.n):
-            return self.calibration.given(sums)
-        held = self.given(U) if known is None else known
-        return jax.tree.map(lambda leaf: np.broadcast_to(np.asarray(leaf), (self.page, *leaf.shape)), held)
-
-    def burn_in(self, U: Subset, chains: Sequence[int]) -> tuple[Subset, float]:
-        """Forget the uniform start before θ sees any subset: finished without θ, so it biases nothing.
-
-        Also returns the share of proposals accepted at the end of it.
-        """
-        if not self.move.weighted or self.statistic.dimension == 0:
-            return U, 1.0  # a uniform subset is a draw of ν already
-        k, renewed, proposed, page, rate = self.move.replaced(self.n), np.zeros(len(chains)), 0, 0, 0.0
-        while renewed.min() < BURN_IN_RENEWALS * self.n and proposed < BURN_IN_LIMIT * self.n:
-            U, done = self.advance(U, chains, page, Purpose.SUBSET_BURN_IN)
-            renewed, proposed, page = renewed + k * done.accepted.sum(0), proposed + k * self.page, page + 1
-            rate = float(done.accepted.mean())
-        return U, rate
-
-    def at(self, epsilon: float) -> "SubsetChain":
-        """The same chain with another bandwidth."""
-        return replace(self, epsilon=epsilon)
-
-    def take(self, U: Subset) -> Any:
-        """Y_U: the rows of each chain's subset, leaves `(chains, n, *shape)`."""
-        indices = np.asarray(U.indices)
-        return jax.tree.map(lambda leaf: leaf.reshape(*indices.shape, *leaf.shape[1:]), self.rows.take(indices.ravel()))
 
 
 def by_slot(values: NDArray[np.float64], shape: tuple[int, ...]) -> Array:

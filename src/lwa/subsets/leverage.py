@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from lwa.models.model import Model
 from lwa.reference import Reference
 from lwa.rows import Rows
+from lwa.rows.units import unit_length
 from lwa.summaries.curvature import row_sizes
 
 UNIFORM_SHARE = 0.2
@@ -57,8 +58,9 @@ def find_leverage(model: Model, rows: Rows, reference: Reference) -> Leverage:
     cells = -(-N // CELL)
     with tempfile.TemporaryFile(prefix="lwa-leverage-") as file:  # it has no name, and lasts as long as its mapping
         size: NDArray[Any] = np.memmap(file, np.float32, "w+", shape=(cells * CELL,))
-    for batch in rows.blocks(PASS_ROWS):
-        found = row_sizes(model, reference, batch, PASS_ROWS)
+    together = max(1, PASS_ROWS // unit_length(rows))
+    for batch in rows.blocks(together):
+        found = row_sizes(model, reference, batch, together)
         size[start : start + len(found)] = found
         start += len(found)
     mean = float(size.sum(dtype=np.float64)) / N

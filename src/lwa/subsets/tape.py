@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from lwa.algorithm import Subset, spread
 from lwa.rows.slots import Columns, to_columns
-from lwa.subsets.chain import Page, SubsetChain
+from lwa.subsets.chain import Chain, Page
 from lwa.target import Given
 
 
@@ -48,7 +48,7 @@ class TapeWriter:
     moves, and transitions stay in store until every chain has played them.
     """
 
-    def __init__(self, subsets: SubsetChain, chains: Sequence[int], U: Subset, L: int, dtype: Any) -> None:
+    def __init__(self, subsets: Chain, chains: Sequence[int], U: Subset, L: int, dtype: Any) -> None:
         self.subsets, self.chains, self.U, self.L, self.dtype = subsets, chains, U, L, dtype
         self.known = None if subsets.move.replaced(subsets.n) else subsets.given(U)
         self.written = 0  # pages of transitions

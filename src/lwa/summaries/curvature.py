@@ -15,7 +15,8 @@ from lwa.errors import InputError
 from lwa.models.model import Model
 from lwa.reference import Reference
 from lwa.rows import Batch
-from lwa.rows.slots import repeat_to
+from lwa.rows.slots import double, repeat_to
+from lwa.rows.units import unit_length
 from lwa.summaries.summary import Gathering, Statistic, Summary
 
 CHEAP = 200
@@ -67,7 +68,8 @@ def in_parts(function: Callable[[Any], NDArray[np.float64]], batch: Batch, width
     Parts are filled up to one size, so that one program serves the first subsets and every page of candidates; where
     rows are costly to differentiate, to the next power of two.
     """
-    m, part = len(jax.tree.leaves(batch)[0]), int(np.clip(PART // width, 64, MOST_ROWS))
+    m, length = len(jax.tree.leaves(batch)[0]), unit_length(batch)
+    part = max(1, int(np.clip(PART // width, 64, MOST_ROWS)) // length)
     if width > CHEAP:
         part = min(part, 1 << (m - 1).bit_length())
     found = np.empty((m, width))
@@ -76,11 +78,6 @@ def in_parts(function: Callable[[Any], NDArray[np.float64]], batch: Batch, width
         own = min(part, m - start)
         found[start : start + own] = function(repeat_to(rows, part))[:own]
     return found
-
-
-def double(leaf: NDArray[Any]) -> NDArray[Any]:
-    """Floats in float64, other types as they are."""
-    return leaf.astype(np.float64) if np.issubdtype(leaf.dtype, np.floating) else leaf
 
 
 def one_row(model: Model, theta: Array, row: Any) -> Array:

@@ -1,0 +1,213 @@
+"""Rows that belong together: the rows of a group, the steps of a series."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lwa.errors import DataError, InputError
+from lwa.rows.chunked import Chunked
+from lwa.rows.memory import ArrayRows
+from lwa.rows.source import Batch, Rows, label
+from lwa.rows.tables import pandas_index
+
+BLOCK = 2**20
+"""Rows whose labels are looked at together."""
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """All rows as parts: part g is rows `order[offsets[g]] … order[offsets[g + 1] - 1]`, in this order."""
+
+    offsets: NDArray[np.int64]
+    order: NDArray[np.int64] | None = None  # None: as they lie. Else on disk, not in memory
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self.offsets) - 1
+
+    @property
+    def rows(self) -> int:
+        """N, the rows of all parts."""
+        return int(self.offsets[-1])
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """The rows of each."""
+        return np.diff(self.offsets)
+
+    def take(self, rows: Rows, positions: NDArray[np.int64]) -> Batch:
+        """Rows at positions counted part after part."""
+        return rows.take(positions if self.order is None else self.order[positions])
+
+    def blocks(self, rows: Rows, size: int) -> Iterator[Batch]:
+        """All rows, part after part, `size` at a time."""
+        if self.order is None:
+            yield from rows.blocks(size)
+            return
+        for start in range(0, self.rows, size):
+            yield rows.take(self.order[start : start + size])
+
+
+def one_part(rows: Rows) -> Parts:
+    """All rows as one series."""
+    return Parts(np.array([0, len(rows)]))
+
+
+def select(batch: Batch, column: str | int | None, asked: str) -> NDArray[Any]:
+    """One column of a batch, `(m,)`: by name of a table, by position of a matrix; None where there is but one."""
+    if isinstance(batch, dict):
+        if column is None and len(batch) == 1:
+            column = next(iter(batch))
+        if column not in batch:
+            valid = ", ".join(map(repr, batch))
+            raise InputError(f"{asked}={column!r} is no column of the data. Valid: {valid}.")
+        values = batch[str(column)]
+    elif batch.ndim == 1 and column is None:
+        values = batch
+    elif batch.ndim == 2 and isinstance(column, int) and -batch.shape[1] <= column < batch.shape[1]:
+        values = batch[:, column]
+    elif batch.ndim == 2 and batch.shape[1] == 1 and column is None:
+        values = batch[:, 0]
+    else:
+        raise InputError(
+            f"{asked}={column!r} does not fit rows of shape {batch.shape[1:]}. Pass a column's position in a matrix, "
+            "its name in a dict or table, or None where the data are one column."
+        )
+    if values.ndim != 1:
+        raise InputError(f"{asked}={column!r} needs one number a row, but the column has rows of {values.shape[1:]}.")
+    return values
+
+
+def parts_by(rows: Rows, column: str | int) -> Parts:
+    """The parts that a column tells apart, in the order in which each first appears.
+
+    One pass where the rows of every part lie together. Else a second one sorts row numbers by counting, into a
+    temporary file: memory holds one number a part, never one a row.
+    """
+    first_of: dict[Any, int] = {}
+    counts: list[int] = []
+    together, last = True, None
+    for values in labels(rows, column):
+        runs = np.count_nonzero(values[1:] != values[:-1]) + 1
+        names, first, found = np.unique(values, return_index=True, return_counts=True)
+        together &= runs == len(names)
+        for i in np.argsort(first).tolist():
+            name = names[i].item()
+            number = first_of.setdefault(name, len(first_of))
+            if number == len(counts):
+                counts.append(0)
+            else:
+                together &= name == last and first[i] == 0
+            counts[number] += int(found[i])
+        last = values[-1].item()
+    require_no_missing_code(first_of, column)
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return Parts(offsets, None if together else sort_by_counting(rows, column, first_of, offsets))
+
+
+def labels(rows: Rows, column: str | int) -> Iterator[NDArray[Any]]:
+    """The column, block by block; refuses missing values."""
+    start = 0
+    for batch in rows.blocks(BLOCK):
+        values = select(batch, column, "groups")
+        if values.dtype.kind == "f" and (missing := np.isnan(values)).any():
+            raise DataError(
+                f"{label(column)} tells groups apart and has {missing.sum()} missing values (NaN) among rows {start} "
+                f"to {start + len(values) - 1}, the first in row {start + int(missing.argmax())}. Drop those rows, or "
+                "give them a group of their own."
+            )
+        yield values
+        start += len(values)
+
+
+def require_no_missing_code(names: dict[Any, int], column: str | int) -> None:
+    """Refuse pandas' code for a missing category: it would make one group of all rows whose group is not known."""
+    if -1 in names and set(names) == set(range(-1, len(names) - 1)):
+        raise DataError(
+            f"{label(column)} has groups -1, 0, 1, …: in codes of categories -1 stands for a missing value. Drop those "
+            "rows, or number groups from 0 if -1 is meant as one."
+        )
+
+
+def sort_by_counting(
+    rows: Rows, column: str | int, numbers: dict[Any, int], offsets: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Row numbers part after part, in a temporary file."""
+    with tempfile.TemporaryFile(prefix="lwa-order-") as file:  # it has no name, and lasts as long as its mapping
+        order: NDArray[Any] = np.memmap(file, np.int64, "w+", shape=(int(offsets[-1]),))
+    names = np.array(list(numbers))
+    by_name = np.argsort(names)
+    filled, start = offsets[:-1].copy(), 0
+    for values in labels(rows, column):
+        part = by_name[np.searchsorted(names[by_name], values)]
+        sorted_rows = np.argsort(part, kind="stable")
+        owners, first, counts = np.unique(part[sorted_rows], return_index=True, return_counts=True)
+        rank = np.arange(len(values)) - np.repeat(first, counts)
+        order[np.repeat(filled[owners], counts) + rank] = start + sorted_rows
+        filled[owners] += counts
+        start += len(values)
+    order.flush()
+    return order
+
+
+def require_ascending(rows: Rows, parts: Parts, column: str | int) -> None:
+    """Refuse a time index that does not grow from step to step within a series."""
+    start, before = 0, None
+    for batch in parts.blocks(rows, BLOCK):
+        values = select(batch, column, "ordered")
+        if before is not None:
+            values = np.concatenate([[before], values])
+        check_ascending(values, parts, start - (before is not None), label(column))
+        start, before = start + len(values) - (before is not None), values[-1]
+
+
+def require_index_ascending(data: object, parts: Parts) -> None:
+    """The same for the index of a pandas object, where that is more than a numbering of rows."""
+    index = pandas_index(data)
+    if index is not None:
+        check_ascending(index if parts.order is None else index[parts.order], parts, 0, "the index of the data")
+
+
+def check_ascending(values: NDArray[Any], parts: Parts, start: int, what: str) -> None:
+    """Refuse values, those of the rows from `start` on, that do not ascend within a part."""
+    bad = np.flatnonzero(~(values[1:] > values[:-1])) + 1
+    bad = bad[~np.isin(start + bad, parts.offsets)]
+    if len(bad):
+        at = int(bad[0])
+        row = start + at if parts.order is None else int(parts.order[start + at])
+        twice = values[at] == values[at - 1]
+        kind = "the same time twice" if twice else "a step back in time"
+        raise DataError(
+            f"{what} has {kind}: {values[at]} after {values[at - 1]}, at row {row}. Steps of a series come in strictly "
+            f"ascending order: {'drop or average duplicates' if twice else 'sort the data by time'} first, and pass "
+            "groups=... where the rows hold several series."
+        )
+
+
+def joined(series: Sequence[ArrayRows]) -> tuple[ArrayRows, Parts]:
+    """Several series, one after the other, without a copy."""
+    first = series[0].columns
+    for i, one in enumerate(series):
+        if columns_of(one) != columns_of(series[0]):
+            raise DataError(
+                f"Series {i} has columns {columns_of(one)}, the first has {columns_of(series[0])}. Pass series with "
+                "the same columns, dtypes and shapes."
+            )
+    offsets = np.concatenate([[0], np.cumsum([len(one) for one in series])]).astype(np.int64)
+
+    def chunks(name: str | None) -> Chunked:
+        columns = [one.columns[name] if isinstance(one.columns, dict) and name else one.columns for one in series]
+        return Chunked(tuple(chunk for column in columns if isinstance(column, Chunked) for chunk in column.chunks))
+
+    whole = {name: chunks(name) for name in first} if isinstance(first, dict) else chunks(None)
+    return ArrayRows(whole), Parts(offsets)
+
+
+def columns_of(rows: ArrayRows) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Names, types and shapes."""
+    columns = rows.columns if isinstance(rows.columns, dict) else {"": rows.columns}
+    return {name: (str(column.chunks[0].dtype), column.chunks[0].shape[1:]) for name, column in columns.items()}

@@ -1,0 +1,117 @@
+"""Units: what U is a set of where that is not single rows. A group, a window of a sequence, a stretch of all of it.
+
+A unit is a stretch of rows of which some are scored. The others lead in: they come before, and tell a model with a
+memory what happened earlier; or they fill the unit up to the length that all units have, and nothing looks at them.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from lwa.rows.parts import Parts
+from lwa.rows.source import Batch, Rows
+
+type Spans = Callable[[NDArray[np.int64]], "Span"]
+
+
+class Span(NamedTuple):
+    """Where units lie, by positions counted part after part: rows from `first`, scored from `begin` up to `stop`."""
+
+    first: NDArray[np.int64]
+    begin: NDArray[np.int64]
+    stop: NDArray[np.int64]
+
+
+class Stretch(NamedTuple):
+    """Some units: the rows of each, leaves `(m, length, *shape)`, and which of them are scored, `(m, length)`."""
+
+    rows: Any
+    scored: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """Units in the place of rows: a `Rows` whose batches are a `Stretch`."""
+
+    rows: Rows
+    parts: Parts
+    spans: Spans
+    count: int
+    length: int  # rows a unit, filled up
+
+    def __len__(self) -> int:
+        """How many units there are."""
+        return self.count
+
+    def take(self, indices: NDArray[np.int64]) -> Any:
+        """The units of these numbers."""
+        span = self.spans(np.asarray(indices, np.int64))
+        positions = span.first[:, None] + np.arange(self.length)
+        scored = (positions >= span.begin[:, None]) & (positions < span.stop[:, None])
+        np.minimum(positions, span.stop[:, None] - 1, out=positions)  # the last row fills up: nothing depends on it
+        batch = self.parts.take(self.rows, positions.ravel())
+        return Stretch(jax.tree.map(lambda leaf: leaf.reshape(*positions.shape, *leaf.shape[1:]), batch), scored)
+
+    def blocks(self, size: int) -> Iterator[Any]:
+        """All units in order, `size` at a time."""
+        for start in range(0, self.count, size):
+            yield self.take(np.arange(start, min(start + size, self.count)))
+
+
+def groups_of(rows: Rows, parts: Parts) -> Units:
+    """Every part whole."""
+
+    def spans(numbers: NDArray[np.int64]) -> Span:
+        begin = parts.offsets[numbers]
+        return Span(begin, begin, parts.offsets[numbers + 1])
+
+    return Units(rows, parts, spans, len(parts), int(parts.sizes.max()))
+
+
+def windows_of(rows: Rows, parts: Parts, n: int, lead_in: int) -> Units:
+    """Every stretch of n steps that lies within one part, with up to `lead_in` steps before it."""
+    starts = window_starts(parts, n)
+
+    def spans(numbers: NDArray[np.int64]) -> Span:
+        begin, part = place(starts, parts, numbers)
+        return Span(np.maximum(begin - lead_in, parts.offsets[part]), begin, begin + n)
+
+    return Units(rows, parts, spans, int(starts[-1]), min(n + lead_in, int(parts.sizes.max())))
+
+
+def window_starts(parts: Parts, n: int) -> NDArray[np.int64]:
+    """How many windows of n steps start before each part."""
+    return np.concatenate([[0], np.cumsum(parts.sizes - n + 1)]).astype(np.int64)
+
+
+def place(
+    starts: NDArray[np.int64], parts: Parts, numbers: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+    """Where the windows of these numbers begin, and in which parts."""
+    part = np.searchsorted(starts, numbers, side="right") - 1
+    return parts.offsets[part] + numbers - starts[part], part
+
+
+def segments_of(rows: Rows, parts: Parts, scored: int, lead_in: int) -> Units:
+    """All steps once: each part cut into segments of `scored` steps, each with up to `lead_in` steps before it."""
+    cuts = np.concatenate([[0], np.cumsum(-(-parts.sizes // scored))]).astype(np.int64)
+
+    def spans(numbers: NDArray[np.int64]) -> Span:
+        part = np.searchsorted(cuts, numbers, side="right") - 1
+        begin = parts.offsets[part] + (numbers - cuts[part]) * scored
+        stop = np.minimum(begin + scored, parts.offsets[part + 1])
+        return Span(np.maximum(begin - lead_in, parts.offsets[part]), begin, stop)
+
+    longest = int(parts.sizes.max())
+    return Units(rows, parts, spans, int(cuts[-1]), min(scored + lead_in, longest))
+
+
+def unit_length(of: Any) -> int:
+    """Rows in one unit, of a `Rows` or of a batch."""
+    if isinstance(of, Units):
+        return of.length
+    return int(of.scored.shape[-1]) if isinstance(of, Stretch) else 1
