@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lwa import algorithm, pipeline, sampling
+from lwa import algorithm, layout, pipeline, sampling
 from lwa.decision import accepts
 from lwa.subsets import Gaussian, Swap, tape
 from lwa.target import Target
@@ -75,7 +75,7 @@ def test_a_stale_log_density_after_a_refresh():
 
 def test_a_dropped_power():
     check_powered_spread()
-    with planted(sampling, "power", lambda name, n, N: 1.0):
+    with planted(layout, "power", lambda name, n, N: 1.0):
         with pytest.raises(AssertionError):
             check_powered_spread()
         with pytest.raises(AssertionError):

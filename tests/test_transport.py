@@ -9,6 +9,7 @@ import lwa
 from lwa.algorithm import spread
 from lwa.calibration import calibrate, expansion_of, inverse_factors, inverse_factors_in_batch
 from lwa.demo import logistic
+from lwa.layout import lay_out
 from lwa.planning import leverage_helps
 from lwa.reference import find_reference
 from lwa.rows import as_rows
@@ -160,11 +161,11 @@ def test_leverage_is_used_where_uniform_subsets_miss_a_direction(share, helps):
     model, data, _ = logistic(5000, 3, seed=4)
     data["x"][:, 2] = np.arange(5000) % 5000 < share * 5000
     with jax.enable_x64(True):
-        rows = as_rows(data)
-        reference = find_reference(model, rows, np.zeros(3), 1)
-        assert leverage_helps(model, rows, settings(), 50, reference) == helps
-        assert leverage_helps(model, rows, settings(leverage=True), 50, reference)
-        assert not leverage_helps(model, rows, settings(leverage=False), 50, reference)
+        layout = lay_out(model, data)
+        reference = find_reference(model, layout.full, np.zeros(3), 1)
+        assert leverage_helps(layout, settings(), 50, reference) == helps
+        assert leverage_helps(layout, settings(leverage=True), 50, reference)
+        assert not leverage_helps(layout, settings(leverage=False), 50, reference)
 
 
 def test_too_few_rows_are_refused_with_a_number_that_does():

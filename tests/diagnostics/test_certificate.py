@@ -15,6 +15,7 @@ from lwa.diagnostics.gradients import add_block, choose_precision, score
 from lwa.diagnostics.monte_carlo_error import SCARCE, effective_draws, standard_error_of_mean
 from lwa.diagnostics.stein import Evidence, effects, effects_in_worst_directions
 from lwa.progress import Display
+from lwa.layout import lay_out
 from lwa.rows import as_rows
 from tests.support import MODEL, SEVERAL, Y
 
@@ -316,7 +317,7 @@ def test_scores_are_those_of_all_rows():
     model, data = case("logistic").model, {name: column[:4999] for name, column in case("logistic").data.items()}
     points = TRUTH + np.random.default_rng(1).normal(scale=0.1, size=(300, D))
     with jax.enable_x64(True), Display(False) as display:
-        found = score(model, as_rows(data), points, points[::-1] + 0.1, np.eye(D), display)
+        found = score(lay_out(model, data), points, points[::-1] + 0.1, np.eye(D), display)
 
         def whole(beta):
             theta = {"beta": beta}

@@ -118,21 +118,3 @@ def as_move(move: object) -> Move | None:
         f"subset_move={move!r} is not known. Valid: lwa.subsets.Swap(k), lwa.subsets.Free(), lwa.subsets.Fixed(). "
         "Pass subset_move=lwa.subsets.Swap(1), for example."
     )
-
-
-@dataclass(frozen=True)
-class Window(Move):
-    """stub"""
-
-    local: float = 0.9
-    rate: float = 0.1
-    lead_in: int | str = "auto"
-    every: int = 1
-    exchange: ClassVar[bool] = False
-    weighted: ClassVar[bool] = True
-
-    def replaced(self, n: int) -> int:
-        return 1
-
-    def propose(self, rng, size, n, N):
-        raise AssertionError
