@@ -33,12 +33,13 @@ def _twin(function: FunctionType) -> Any:
     namespace = {**function.__globals__, **{name: compiled(callee) for name, callee in callees.items()}}
     twin = FunctionType(function.__code__, namespace, function.__name__, function.__defaults__, function.__closure__)
     twin.__qualname__, twin.__module__ = function.__qualname__, function.__module__
+    options = {"nogil": True, "error_model": "numpy"}  # x/0 is no exception: what is not finite is refused later
     if keeps(function):
         try:
-            return numba.njit(twin, nogil=True, cache=True)
+            return numba.njit(twin, cache=True, **options)
         except RuntimeError:  # no folder to write to
             pass
-    return numba.njit(twin, nogil=True)
+    return numba.njit(twin, **options)
 
 
 def called(function: FunctionType) -> dict[str, FunctionType]:

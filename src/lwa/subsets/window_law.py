@@ -115,9 +115,7 @@ def steps_to(at: float, most: int, rate: float) -> int:
     return int(min(-math.log(left) / rate, most - 1.0)) + 1
 
 
-def neighbours(
-    x: NDArray[np.int64], u: NDArray[np.float64], windows: int, rate: float
-) -> NDArray[np.int64]:
+def neighbours(x: NDArray[np.int64], u: NDArray[np.float64], windows: int, rate: float) -> NDArray[np.int64]:
     """`neighbour` of each."""
     found = np.empty_like(x)
     for i in range(len(x)):
