@@ -33,7 +33,7 @@ def _twin(function: FunctionType) -> Any:
     namespace = {**function.__globals__, **{name: compiled(callee) for name, callee in callees.items()}}
     twin = FunctionType(function.__code__, namespace, function.__name__, function.__defaults__, function.__closure__)
     twin.__qualname__, twin.__module__ = function.__qualname__, function.__module__
-    options = {"nogil": True, "error_model": "numpy"}  # x/0 is no exception: what is not finite is refused later
+    options: Any = {"nogil": True, "error_model": "numpy"}  # x/0 is no exception: what is not finite is refused later
     if keeps(function):
         try:
             return numba.njit(twin, cache=True, **options)
@@ -68,7 +68,7 @@ def compiled_summary(function: Callable[..., Any]) -> tuple[Any, bool] | str:
     import numba
 
     try:
-        twin = function if numba.extending.is_jitted(function) else numba.njit(function, nogil=True)
+        twin: Any = function if numba.extending.is_jitted(function) else numba.njit(function, nogil=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # advice on speed, which is about code that is not ours
             twin.compile((numba.float64[::1],))

@@ -125,7 +125,8 @@ class Window(Move):
     rate
         λ: a local proposal is about 1/λ rows away.
     lead_in
-        Rows before a window that are read but not scored, so that its first rows have a past; `"auto"` leaves it to lwa.
+        Rows before a window that are read but not scored, so that its first rows have a past; `"auto"` leaves their
+        number to lwa.
     every
         U' is proposed at one transition in so many.
 

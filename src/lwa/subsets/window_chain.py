@@ -82,7 +82,8 @@ def advance(
     if statistic is None or statistic.dimension == 0:
         compiled(walk)(x, draws, windows, law, None, None, None, None, epsilon, path)
         return path
-    assert column is not None and weight is not None
+    assert column is not None
+    assert weight is not None
     loop, log_weight = walk, weight.log_of_number
     if statistic.compiled:
         loop, log_weight = compiled(walk), compiled(log_weight)

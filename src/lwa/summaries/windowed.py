@@ -66,7 +66,8 @@ class Quantiles(WindowSummary):
     levels
         From 0 to 1, in any order.
     column
-        A name where the data are a dict or a table, a position where they are a matrix, `None` where they are one column.
+        A name where the data are a dict or a table, a position where they are a matrix, `None` where they are one
+        column.
 
     Examples
     --------
@@ -113,7 +114,8 @@ class Autocorrelations(WindowSummary):
     lags
         How many.
     column
-        A name where the data are a dict or a table, a position where they are a matrix, `None` where they are one column.
+        A name where the data are a dict or a table, a position where they are a matrix, `None` where they are one
+        column.
 
     Examples
     --------
@@ -141,7 +143,8 @@ class MinMax(WindowSummary):
     Parameters
     ----------
     column
-        A name where the data are a dict or a table, a position where they are a matrix, `None` where they are one column.
+        A name where the data are a dict or a table, a position where they are a matrix, `None` where they are one
+        column.
 
     Examples
     --------
@@ -168,7 +171,8 @@ class Moments(WindowSummary):
     order
         How many.
     column
-        A name where the data are a dict or a table, a position where they are a matrix, `None` where they are one column.
+        A name where the data are a dict or a table, a position where they are a matrix, `None` where they are one
+        column.
 
     Examples
     --------
@@ -199,7 +203,8 @@ class Custom(WindowSummary):
         of all N, which takes 8 N bytes. Numba compiles it where it can; where it cannot, it is called as it is, which
         is slower and is said.
     column
-        A name where the data are a dict or a table, a position where they are a matrix, `None` where they are one column.
+        A name where the data are a dict or a table, a position where they are a matrix, `None` where they are one
+        column.
 
     Examples
     --------
