@@ -17,6 +17,7 @@ OPTIONAL = [
     "h5netcdf",
     "jax",
     "matplotlib",
+    "numba",
     "numpy",
     "pandas",
     "polars",
@@ -26,7 +27,7 @@ OPTIONAL = [
     "typer",
     "xarray",
 ]
-ADAPTERS = ["arviz", "h5netcdf", "matplotlib", "pandas", "polars", "pyarrow", "scipy", "xarray"]
+ADAPTERS = ["arviz", "h5netcdf", "matplotlib", "numba", "pandas", "polars", "pyarrow", "scipy", "xarray"]
 
 
 def loaded_by(statement, names):
@@ -139,6 +140,7 @@ def belongs(module, part):
 MAY_IMPORT = {
     "errors": [],
     "decision": [],
+    "compiled": [],
     "randomness": ["errors"],
     "budget": ["errors"],
     "progress": [],
@@ -149,7 +151,7 @@ MAY_IMPORT = {
     "memory": ["layout", "models", "rows"],
     "rows": ["errors"],
     "reference": ["errors", "models", "randomness", "rows"],
-    "summaries": ["errors", "models", "reference", "rows"],
+    "summaries": ["compiled", "errors", "models", "reference", "rows"],
     "models": ["errors", "rows"],
     "target": ["errors", "models", "rows"],
     "calibration": ["models", "reference", "rows", "summaries", "target"],

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax import Array
 
 
-def accepts(log_u: Array, log_ratio: Array) -> Array:
-    """Whether a uniform u falls under min(1, ratio). A NaN ratio rejects."""
+def accepts(log_u: Any, log_ratio: Any) -> Any:
+    """Whether a uniform u falls under min(1, ratio). A NaN ratio rejects. Of arrays, or of numbers where compiled."""
     return log_u < log_ratio
 
 

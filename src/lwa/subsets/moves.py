@@ -1,8 +1,9 @@
 """R: how a new subset is proposed. Proposals are drawn whatever the state of U, a whole page at a time."""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ type Proposals = tuple[NDArray[np.int32], NDArray[np.int64]]
 
 
 class Move(ABC):
-    """R(U, ·), symmetric: R(U, U') = R(U', U)."""
+    """R(U, ·), symmetric: R(U, U') = R(U', U), except for `Window`, whose ratio `subsets/window_law.py` has."""
 
     exchange: ClassVar[bool]
     """Whether incoming rows must be new to U (else the proposal is a self-loop)."""
@@ -46,11 +47,11 @@ class Swap(Move):
 
     def __post_init__(self) -> None:
         """Refuse a k that exchanges nothing."""
-        if not isinstance(self.k, int | np.integer) or isinstance(self.k, bool) or self.k < 1:
+        if not is_whole(self.k, least=1):
             raise InputError(
                 f"Swap(k={self.k!r}) must exchange at least one row. Pass a whole number, Swap(1) for one."
             )
-        if not isinstance(self.every, int | np.integer) or isinstance(self.every, bool) or self.every < 1:
+        if not is_whole(self.every, least=1):
             raise InputError(
                 f"Swap(every={self.every!r}) must be a whole number >= 1. Pass Swap(1, every=4), for example."
             )
@@ -110,11 +111,86 @@ class Fixed(Move):
         return np.empty((size, 0), np.int32), np.empty((size, 0), np.int64)
 
 
+@dataclass(frozen=True)
+class Window(Move):
+    """U is a window of n rows in a row, for ordered data: a window near the current one, or one anywhere.
+
+    The paper's eq. (def_R), with n' summed over: R(x, x') = ω e^{-λ|x-x'|} / Z(x) + (1-ω) h(x'), where x numbers the
+    windows of all series one after the other.
+
+    Parameters
+    ----------
+    local
+        ω, the share of proposals near the current window.
+    rate
+        λ: a local proposal is about 1/λ rows away.
+    lead_in
+        Rows before a window that are read but not scored, so that its first rows have a past; `"auto"` leaves their
+        number to lwa.
+    every
+        U' is proposed at one transition in so many.
+
+    Examples
+    --------
+    >>> import lwa
+    >>> move = lwa.subsets.Window(local=0.9, rate=0.1)
+    """
+
+    local: float = 0.9
+    rate: float = 0.1
+    lead_in: int | Literal["auto"] = "auto"
+    every: int = 1
+    exchange: ClassVar[bool] = False
+    weighted: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Refuse what is no probability, no rate or no number of rows."""
+        if not is_number(self.local) or not 0 <= self.local <= 1:
+            raise InputError(
+                f"Window(local={self.local!r}) must be a probability, from 0 to 1. Pass Window(local=0.9), for example."
+            )
+        if not is_number(self.rate) or not 0 < self.rate < math.inf:
+            raise InputError(
+                f"Window(rate={self.rate!r}) must be a positive number, one over the typical distance of a local move. "
+                "Pass Window(rate=0.1) for moves of about 10 rows."
+            )
+        if self.lead_in != "auto" and not is_whole(self.lead_in, least=0):
+            raise InputError(
+                f"Window(lead_in={self.lead_in!r}) must be 'auto' or a whole number of rows >= 0. Pass "
+                "Window(lead_in='auto'), for example."
+            )
+        if not is_whole(self.every, least=1):
+            raise InputError(
+                f"Window(every={self.every!r}) must be a whole number >= 1. Pass Window(every=4), for example."
+            )
+
+    def replaced(self, n: int) -> int:
+        """The window is one slot."""
+        return 1
+
+    def propose(self, rng: np.random.Generator, size: int, n: int, N: int) -> Proposals:
+        """Rows one by one are no window."""
+        raise InputError(
+            "subset_move=Window() moves windows of ordered data, but these rows have no order. Pass "
+            "lwa.Model(..., ordered=True) if they have, else subset_move=lwa.subsets.Swap(1)."
+        )
+
+
+def is_whole(value: object, *, least: int) -> bool:
+    """Whether a value is a whole number, and large enough; True and False are none."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= least)
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a number; True and False are none."""
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
 def as_move(move: object) -> Move | None:
     """R as given; None, by default, leaves it to lwa."""
     if move is None or isinstance(move, Move):
         return move
     raise InputError(
-        f"subset_move={move!r} is not known. Valid: lwa.subsets.Swap(k), lwa.subsets.Free(), lwa.subsets.Fixed(). "
-        "Pass subset_move=lwa.subsets.Swap(1), for example."
+        f"subset_move={move!r} is not known. Valid: lwa.subsets.Swap(k), lwa.subsets.Window(), lwa.subsets.Free(), "
+        "lwa.subsets.Fixed(). Pass subset_move=lwa.subsets.Swap(1), for example."
     )

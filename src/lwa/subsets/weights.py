@@ -1,6 +1,8 @@
 """Φ: how fast the weight ν(U) ∝ Φ(‖S̄(Y_U) - s_N‖ / ε) of a subset falls with its distance."""
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax.numpy as jnp
@@ -16,6 +18,11 @@ class Weight(ABC):
     def log(self, x: Array) -> Array:
         """log Φ(x) for x = distance / ε ≥ 0, up to a constant."""
 
+    @property
+    @abstractmethod
+    def log_of_number(self) -> Callable[[float], float]:
+        """The same as a plain function of a number, which `lwa.compiled` compiles."""
+
 
 @dataclass(frozen=True)
 class Gaussian(Weight):
@@ -25,6 +32,11 @@ class Gaussian(Weight):
         """-x²/2."""
         return -0.5 * x**2
 
+    @property
+    def log_of_number(self) -> Callable[[float], float]:
+        """-x²/2."""
+        return log_gaussian
+
 
 @dataclass(frozen=True)
 class Laplace(Weight):
@@ -33,6 +45,15 @@ class Laplace(Weight):
     def log(self, x: Array) -> Array:
         """-x."""
         return -x
+
+    @property
+    def log_of_number(self) -> Callable[[float], float]:
+        """-x."""
+        return log_laplace
+
+
+OUTSIDE = -1e6
+"""log Φ just outside the support of `Epanechnikov`."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +67,27 @@ class Epanechnikov(Weight):
         it should be, but still ordered, so that the chain finds its way in.
         """
         inside = x < 1.0
-        return jnp.where(inside, jnp.log1p(-(jnp.where(inside, x, 0.0) ** 2)), -1e6 - x**2)
+        return jnp.where(inside, jnp.log1p(-(jnp.where(inside, x, 0.0) ** 2)), OUTSIDE - x**2)
+
+    @property
+    def log_of_number(self) -> Callable[[float], float]:
+        """log(1 - x²), and the same convention outside."""
+        return log_epanechnikov
+
+
+def log_gaussian(x: float) -> float:
+    """-x²/2."""
+    return -0.5 * x * x
+
+
+def log_laplace(x: float) -> float:
+    """-x."""
+    return -x
+
+
+def log_epanechnikov(x: float) -> float:
+    """log(1 - x²) inside the support."""
+    return math.log1p(-x * x) if x < 1.0 else OUTSIDE - x * x
 
 
 WEIGHTS: dict[str, Weight] = {"gaussian": Gaussian(), "laplace": Laplace(), "epanechnikov": Epanechnikov()}

@@ -5,8 +5,34 @@ from lwa.summaries.counts import Counts
 from lwa.summaries.curvature import Curvature
 from lwa.summaries.per_row import PerRow, every_column, nothing
 from lwa.summaries.summary import Gathering, Statistic, Summary
+from lwa.summaries.windowed import (
+    Autocorrelations,
+    Combine,
+    Custom,
+    MinMax,
+    Moments,
+    Quantiles,
+    WindowStatistic,
+    WindowSummary,
+)
 
-__all__ = ["Counts", "Curvature", "Gathering", "PerRow", "Statistic", "Summary", "as_summary"]
+__all__ = [
+    "Autocorrelations",
+    "Combine",
+    "Counts",
+    "Curvature",
+    "Custom",
+    "Gathering",
+    "MinMax",
+    "Moments",
+    "PerRow",
+    "Quantiles",
+    "Statistic",
+    "Summary",
+    "WindowStatistic",
+    "WindowSummary",
+    "as_summary",
+]
 
 
 def as_summary(summary: object, *, weighted: bool, calibrated: bool = False) -> Summary | None:
@@ -19,8 +45,13 @@ def as_summary(summary: object, *, weighted: bool, calibrated: bool = False) -> 
             return None
         return PerRow(every_column, scaled=True) if weighted else PerRow(nothing)
     if callable(summary):
-        raise InputError("summary is a bare function. Pass summary=lwa.summaries.PerRow(function).")
+        raise InputError(
+            "summary is a bare function. Pass summary=lwa.summaries.PerRow(function), or "
+            "lwa.summaries.Custom(function) where it is one of windows."
+        )
     raise InputError(
         f"summary={summary!r} is not known. Valid: 'auto', lwa.summaries.PerRow(function), "
-        "lwa.summaries.Counts(column), lwa.summaries.Curvature(). Pass summary='auto', for example."
+        "lwa.summaries.Counts(column), lwa.summaries.Curvature(); for windows lwa.summaries.Quantiles(0.5), "
+        "Autocorrelations(5), MinMax(), Moments(2), Custom(function) and Combine of these. Pass summary='auto', for "
+        "example."
     )

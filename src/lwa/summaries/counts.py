@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from lwa.errors import InputError
 from lwa.rows import Batch
+from lwa.summaries.column import ColumnName, select_column
 from lwa.summaries.summary import Gathering, Statistic, Summary
 
 MOST_LEVELS = 1000
@@ -32,7 +33,7 @@ class Counts(Summary):
     >>> summary = lwa.summaries.Counts("digit")
     """
 
-    column: str | int | None = None
+    column: ColumnName = None
     scaled: bool = False
 
     def gather(self) -> "Tally":
@@ -41,24 +42,7 @@ class Counts(Summary):
 
     def select(self, batch: Batch) -> NDArray[Any]:
         """The class of each row."""
-        if isinstance(batch, dict):
-            if self.column not in batch:
-                raise InputError(
-                    f"Counts(column={self.column!r}): no such column. Valid: {', '.join(map(repr, batch))}."
-                )
-            values = batch[str(self.column)]
-        elif self.column is None:
-            values = batch
-        elif isinstance(self.column, int) and batch.ndim == 2 and -batch.shape[1] <= self.column < batch.shape[1]:
-            values = batch[:, self.column]
-        else:
-            raise InputError(
-                f"Counts(column={self.column!r}) does not fit rows of shape {batch.shape[1:]}. Pass the position of "
-                "the class column in a matrix, or None where the data are one column."
-            )
-        if values.ndim != 1:
-            raise InputError(f"Counts needs one class a row, but the column has shape {values.shape} for a batch.")
-        return values
+        return select_column(batch, self.column, "Counts")
 
 
 class Tally(Gathering):

@@ -1,0 +1,142 @@
+"""The chain on ν over windows: one page of transitions for one chain, compiled where the statistic is.
+
+Local proposals depend on where the chain is, so windows cannot be fetched a page ahead, as rows are: the column lies
+beside the loop. It never looks at θ, and draws nothing: all randomness arrives as arguments.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lwa.compiled import compiled
+from lwa.decision import accepts
+from lwa.errors import InputError
+from lwa.subsets.weights import Weight
+from lwa.subsets.window_law import WindowDraws, WindowLaw, log_hastings, propose
+from lwa.summaries.windowed import WindowStatistic, surfaced
+
+
+class Windows(NamedTuple):
+    """All windows of n rows that lie within one series, numbered series by series."""
+
+    n: int
+    first_window: NDArray[np.int64]  # (series + 1,)  the number of each series' first window; the last entry is M
+    first_row: NDArray[np.int64]  # (series,)  the row that it starts at
+
+    @property
+    def number(self) -> int:
+        """M."""
+        return int(self.first_window[-1])
+
+
+class WindowPath(NamedTuple):
+    """What the chain did in a page of transitions; arrays are `(transitions,)`."""
+
+    x: NDArray[np.int64]  # the window after each
+    accepted: NDArray[np.bool_]
+    distance: NDArray[np.float64]
+
+
+def windows_of(series_ends: NDArray[np.int64], n: int) -> Windows:
+    """The windows of series that end before these rows. A series of fewer than n rows has none."""
+    ends = np.asarray(series_ends, np.int64)
+    starts = np.concatenate([[0], ends[:-1]])
+    long_enough = ends - starts >= n
+    if not long_enough.any():
+        longest = int((ends - starts).max())
+        raise InputError(
+            f"subset_size={n} exceeds the {longest} rows of the longest series. Pass subset_size <= {longest}."
+        )
+    starts, ends = starts[long_enough], ends[long_enough]
+    return Windows(n, np.concatenate([[0], np.cumsum(ends - starts - n + 1)]), starts)
+
+
+def row_of(windows: Windows, x: int) -> int:
+    """The row that a window starts at."""
+    series, beyond = 0, len(windows.first_row)
+    while beyond - series > 1:
+        middle = (series + beyond) // 2
+        if windows.first_window[middle] <= x:
+            series = middle
+        else:
+            beyond = middle
+    return windows.first_row[series] + x - windows.first_window[series]
+
+
+def advance(
+    x: int,
+    draws: WindowDraws,
+    windows: Windows,
+    law: WindowLaw,
+    column: NDArray[Any] | None = None,
+    statistic: WindowStatistic | None = None,
+    weight: Weight | None = None,
+    epsilon: float = math.inf,
+) -> WindowPath:
+    """Lines 2-5 of Algorithm 1 over a page of draws, from the window x. Without a statistic, ν is uniform."""
+    size = len(draws.log_u)
+    path = WindowPath(np.empty(size, np.int64), np.empty(size, np.bool_), np.empty(size))
+    if statistic is None or statistic.dimension == 0:
+        compiled(walk)(x, draws, windows, law, None, None, None, None, epsilon, path)
+        return path
+    assert column is not None
+    assert weight is not None
+    loop, log_weight = walk, weight.log_of_number
+    if statistic.compiled:
+        loop, log_weight = compiled(walk), compiled(log_weight)
+    with surfaced():
+        row = loop(
+            x, draws, windows, law, np.asarray(column), statistic.function, statistic.full, log_weight, epsilon, path
+        )
+    if row >= 0:
+        raise InputError(
+            f"The summary of the window of {windows.n} rows that starts at row {row} is NaN or infinite. Use a summary "
+            "that is finite for every window."
+        )
+    return path
+
+
+def walk(
+    x: int,
+    draws: WindowDraws,
+    windows: Windows,
+    law: WindowLaw,
+    column: Any,
+    function: Any,
+    full: Any,
+    log_weight: Any,
+    epsilon: float,
+    path: WindowPath,
+) -> int:
+    """The loop. Returns -1, or the row at which a window starts whose statistic is not finite."""
+    away, log_phi = 0.0, 0.0
+    if function is not None:
+        found = np.empty(len(full))
+        away = distance(column, row_of(windows, x), windows.n, function, full, found)
+        if not math.isfinite(away):
+            return row_of(windows, x)
+        log_phi = log_weight(away / epsilon)
+    for t in range(len(draws.log_u)):
+        new, new_away, new_log_phi = propose(law, x, draws.is_local[t], draws.local_u[t], draws.remote[t]), 0.0, 0.0
+        if function is not None and new != x:
+            new_away = distance(column, row_of(windows, new), windows.n, function, full, found)
+            if not math.isfinite(new_away):
+                return row_of(windows, new)
+            new_log_phi = log_weight(new_away / epsilon)
+        accept = new != x and accepts(draws.log_u[t], new_log_phi - log_phi + log_hastings(law, x, new))
+        if accept:
+            x, away, log_phi = new, new_away, new_log_phi
+        path.x[t], path.accepted[t], path.distance[t] = x, accept, away
+    return -1
+
+
+def distance(column: Any, row: int, n: int, function: Callable[..., None], full: Any, found: Any) -> float:
+    """Line 3: ‖S(Y_U) - s_N‖ of the window of n rows that starts here."""
+    function(column[row : row + n], found)
+    total = 0.0
+    for i in range(len(full)):
+        total += (found[i] - full[i]) ** 2
+    return math.sqrt(total)
