@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lwa import algorithm, layout, pipeline, sampling
+from lwa import algorithm, layout, pipeline
 from lwa.decision import accepts
 from lwa.subsets import Gaussian, Swap, tape
 from lwa.target import Target

@@ -122,8 +122,10 @@ def lay_out(model: Model, data: Any) -> Layout:
 
 def is_several(data: Any) -> bool:
     """Whether data are a list of series, and not one series of numbers."""
-    return isinstance(data, list | tuple) and len(data) > 0 and all(
-        isinstance(one, dict) or is_table(one) or is_series(one) or np.ndim(one) > 0 for one in data
+    return (
+        isinstance(data, list | tuple)
+        and len(data) > 0
+        and all(isinstance(one, dict) or is_table(one) or is_series(one) or np.ndim(one) > 0 for one in data)
     )
 
 

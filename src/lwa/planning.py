@@ -29,7 +29,7 @@ from lwa.subsets.chain import Chain, SubsetChain
 from lwa.subsets.leverage import Leverage, find_leverage
 from lwa.subsets.moves import Fixed, Move, Swap, Window
 from lwa.subsets.windows import WindowChain
-from lwa.summaries import Curvature, Statistic
+from lwa.summaries import Curvature, Statistic, WindowStatistic
 from lwa.summaries.per_row import nothing
 from lwa.summaries.running import RunningSums
 
@@ -55,6 +55,13 @@ LARGEST_CARRIED = 2**31
 
 NO_STATISTIC = Statistic(nothing, np.empty(0), np.empty(0))
 """Every subset weighs the same."""
+
+
+class WindowColumn(NamedTuple):
+    """S of windows, and the column that it summarises, series after series."""
+
+    statistic: WindowStatistic
+    column: NDArray[Any]
 
 
 class Steps(NamedTuple):
@@ -157,7 +164,9 @@ def window_chain(
     """The U chain of windows of n steps, ε apart."""
     model, calibration, move = layout.model, None, settings.subset_move or Window()
     lead_in = lead_in_of(settings.subset_move, layout, n, steps)
-    rows = windows_of(layout.rows, layout.series, n, lead_in)
+    rows, column = windows_of(layout.rows, layout.series, n, lead_in), None
+    if isinstance(statistic, WindowColumn):
+        statistic, column = statistic.statistic, statistic.column
     if reference is not None:
         transport = len(rows) > 1 if settings.transport == "auto" else bool(settings.transport)
         if settings.subset_move is None and transport:
@@ -166,7 +175,7 @@ def window_chain(
     page = page_size(model, rows, statistic, move, 1, calibration)
     return WindowChain(
         rows, statistic, move, settings.subset_weight, settings.epsilon or 1.0, 1, settings.seed, page, calibration,
-        steps=n, sums=None if steps is None else steps.sums,
+        steps=n, sums=None if steps is None else steps.sums, column=column,
     )  # fmt: skip
 
 

@@ -19,19 +19,20 @@ from lwa.memory import measured
 from lwa.models.check import check_model
 from lwa.models.model import Model
 from lwa.pipeline import Cohort, Problem, as_held, evaluate, warm_up
-from lwa.planning import NO_STATISTIC, SMALLEST, Plan, Steps, plan, require_room, subset_chain
+from lwa.planning import NO_STATISTIC, SMALLEST, Plan, Steps, WindowColumn, plan, require_room, subset_chain
 from lwa.progress import Display
 from lwa.randomness import Purpose, generator
 from lwa.reference import Reference, find_reference, reference_at, require_derivatives
 from lwa.result import Result
 from lwa.rows import survey
+from lwa.rows.column import whole_column
 from lwa.rows.slots import to_columns
 from lwa.rows.units import Units, unit_length
 from lwa.settings import Settings
 from lwa.starts import find_starts, flat, given_starts
 from lwa.subsets.moves import Window
 from lwa.subsets.windows import WindowChain
-from lwa.summaries import Curvature, Gathering
+from lwa.summaries import Curvature, Gathering, WindowSummary
 from lwa.summaries.groups import OverGroups
 from lwa.summaries.running import room_for, running_sums, running_width
 from lwa.target import Target
@@ -146,7 +147,7 @@ def sample(
     if not isinstance(model, Model):
         raise InputError(f"model is of type {type(model).__name__}. Pass a lwa.Model(log_likelihood, log_prior, init).")
     settings = Settings.check(
-        subset_size=subset_size, target=target, exact=exact, summary=summary, epsilon=epsilon, draws=draws, tune=tune,
+        ordered=model.ordered is not False, subset_size=subset_size, target=target, exact=exact, summary=summary, epsilon=epsilon, draws=draws, tune=tune,
         chains=chains, thinning=thinning, seed=seed, budget=budget, subset_move=subset_move,
         subset_weight=subset_weight, kernel=kernel, refresh_steps=refresh_steps, leverage=leverage,
         transport=transport, tolerance=tolerance, reference=reference, precision=precision,
@@ -176,7 +177,7 @@ def prepare_or_fall_back(
     try:
         return prepare(layout, replace(settings, target="calibrated"), given, display)
     except ModelError as error:
-        run = prepare(layout, settings.without_reference(layout.available), given, display)
+        run = prepare(layout, settings.without_reference(layout.available, ordered=layout.ordered), given, display)
         remark = f"target='auto' fell back to 'powered', since the calibrated target cannot be used here. {error}"
         warnings.warn(remark, LwaWarning, stacklevel=3)
         return replace(run, warned=[remark, *run.warned])
@@ -243,6 +244,9 @@ def gather(settings: Settings, layout: Layout) -> Gathering | None:
 
 def statistic_of(gathering: Gathering | None, settings: Settings, layout: Layout) -> Any:
     """S once all rows have been seen."""
+    if isinstance(settings.summary, WindowSummary):
+        column = whole_column(layout.rows, settings.summary.column, settings.summary.asked, layout.series.order)
+        return WindowColumn(settings.summary.prepare(column, layout.series.offsets[1:]), column)
     if gathering is None:
         return NO_STATISTIC
     return gathering.finish() if layout.parts is None else OverGroups(gathering.finish(), layout.mean_size)
@@ -370,9 +374,7 @@ def warn_of(planned: Plan, settings: Settings) -> list[str]:
     return told
 
 
-def expand(
-    layout: Layout, settings: Settings, given: list[NDArray[np.float64]] | None, display: Display
-) -> Reference:
+def expand(layout: Layout, settings: Settings, given: list[NDArray[np.float64]] | None, display: Display) -> Reference:
     """θ̂, found or as given, and what all rows say there."""
     model, rows = layout.model, layout.full
     if settings.reference is not None:

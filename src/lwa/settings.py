@@ -10,7 +10,7 @@ from lwa.errors import InputError, one_of
 from lwa.parameters import Autoregressive, Kernel, RandomWalk
 from lwa.randomness import as_seed
 from lwa.subsets.bandwidth import as_epsilon
-from lwa.subsets.moves import Move, Swap, as_move
+from lwa.subsets.moves import Move, Swap, Window, as_move
 from lwa.subsets.weights import Weight, as_weight
 from lwa.summaries import Summary, as_summary
 from lwa.target import NAMES
@@ -47,7 +47,10 @@ class Settings:
     def check(cls, **given: Any) -> "Settings":
         """Refuse what cannot be meant."""
         calibrated = as_text(given["target"]) in ("calibrated", "auto")
-        move = as_move(given["subset_move"]) or (None if calibrated else Swap(1))
+        ordered = given["ordered"]
+        move = as_move(given["subset_move"], ordered=ordered)
+        if move is None and not calibrated:
+            move = Window() if ordered else Swap(1)
         for option, valid in (("target", [*NAMES, "auto"]), ("precision", PRECISIONS)):
             if not (isinstance(given[option], str) and given[option] in valid):
                 raise one_of(option, given[option], valid)
@@ -64,7 +67,9 @@ class Settings:
             subset_size=auto_or_whole("subset_size", given["subset_size"], example=1000),
             target=given["target"],
             exact=yes_or_no("exact", given["exact"]),
-            summary=as_summary(given["summary"], weighted=move is None or move.weighted, calibrated=calibrated),
+            summary=as_summary(
+                given["summary"], weighted=move is None or move.weighted, calibrated=calibrated, ordered=ordered
+            ),
             epsilon=as_epsilon(given["epsilon"]),
             draws=whole("draws", given["draws"], least=1, example=1000),
             tune=whole("tune", given["tune"], least=0, example=1000),
@@ -83,15 +88,15 @@ class Settings:
             precision=given["precision"],
         )
 
-    def without_reference(self, N: int) -> "Settings":
+    def without_reference(self, N: int, *, ordered: bool) -> "Settings":
         """The same for the powered target, where `"auto"` falls back to it."""
-        move = self.subset_move or Swap(1)
+        move = self.subset_move or (Window() if ordered else Swap(1))
         return replace(
             self,
             target="powered",
             subset_size=self.subset_size or min(1000, N),
             subset_move=move,
-            summary=self.summary or as_summary("auto", weighted=move.weighted),
+            summary=self.summary or as_summary("auto", weighted=move.weighted, ordered=ordered),
             kernel=RandomWalk() if self.kernel == Autoregressive() else self.kernel,
             reference=None,
         )

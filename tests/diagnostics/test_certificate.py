@@ -14,8 +14,8 @@ from lwa.diagnostics.draws import spread_evenly
 from lwa.diagnostics.gradients import add_block, choose_precision, score
 from lwa.diagnostics.monte_carlo_error import SCARCE, effective_draws, standard_error_of_mean
 from lwa.diagnostics.stein import Evidence, effects, effects_in_worst_directions
-from lwa.progress import Display
 from lwa.layout import lay_out
+from lwa.progress import Display
 from lwa.rows import as_rows
 from tests.support import MODEL, SEVERAL, Y
 

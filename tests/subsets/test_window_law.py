@@ -10,8 +10,9 @@ import pytest
 from scipy import stats
 
 import lwa
+from lwa.rows.parts import Parts
+from lwa.rows.units import windows_in
 from lwa.subsets import Epanechnikov, Gaussian, Laplace, Window
-from lwa.subsets.window_chain import advance, row_of, windows_of
 from lwa.subsets.window_law import (
     WindowDraws,
     draw_page,
@@ -23,13 +24,14 @@ from lwa.subsets.window_law import (
     propose,
     window_law,
 )
+from lwa.subsets.window_walk import advance, row_of
 from lwa.summaries import WindowStatistic
 from lwa.summaries.window_kernels import moments
 
 N, n = 12, 4
 M = N - n + 1
 Y = np.random.default_rng(5).normal(size=N).round(2)
-WINDOWS = windows_of(np.array([N]), n)
+WINDOWS = windows_in(Parts(np.array([0, N])), n)
 MEAN = WindowStatistic(moments, np.array([Y.mean()]), compiled=False)
 RATES, LOCALS = [0.05, 0.1, 0.5, 2.0], [0.0, 0.3, 0.9, 1.0]
 EPSILON = 0.41
@@ -139,7 +141,7 @@ def test_the_ends_would_be_short_of_weight_without_the_ratio():
 
 def test_remote_jumps_are_accepted():
     """A ratio that keeps n' accepts hardly any: to jump back, n' would have to be near the old window."""
-    windows = windows_of(np.array([10**6 + 99]), 100)
+    windows = windows_in(Parts(np.array([0, 10**6 + 99])), 100)
     law = window_law(windows.number, Window())
     assert windows.number == 10**6
     rng = np.random.default_rng(1)
@@ -242,7 +244,7 @@ def test_simulated_frequencies(epsilon):
 
 
 def test_windows_never_straddle_two_series():
-    windows = windows_of(np.array([7, 16, 18]), 4)  # the third is shorter than a window
+    windows = windows_in(Parts(np.array([0, 7, 16])), 4)
     assert windows.number == 4 + 6
     rows = [row_of(windows, x) for x in range(windows.number)]
     assert rows == [0, 1, 2, 3, 7, 8, 9, 10, 11, 12]
@@ -250,11 +252,6 @@ def test_windows_never_straddle_two_series():
     path = advance(0, draw_page(np.random.default_rng(3), 200_000, law), windows, law)
     seen = np.bincount(path.x[::40], minlength=10)  # ε = ∞: uniform; a remote jump every tenth transition forgets
     assert stats.chisquare(seen).pvalue > 1e-4
-
-
-def test_no_series_is_long_enough():
-    with pytest.raises(lwa.InputError, match=r"subset_size=10 exceeds the 9 rows of the longest series"):
-        windows_of(np.array([7, 16]), 10)
 
 
 @pytest.mark.parametrize(

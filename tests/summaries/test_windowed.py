@@ -10,9 +10,11 @@ from scipy import stats
 
 import lwa
 from lwa.compiled import compiled
+from lwa.rows.parts import Parts
+from lwa.rows.units import windows_in
 from lwa.subsets import Gaussian, Window
-from lwa.subsets.window_chain import advance, windows_of
 from lwa.subsets.window_law import draw_page, window_law
+from lwa.subsets.window_walk import advance
 from lwa.summaries import Autocorrelations, Combine, Custom, MinMax, Moments, Quantiles, WindowStatistic, whole_column
 from lwa.summaries import window_kernels as kernels
 
@@ -217,7 +219,7 @@ def test_a_function_that_numba_cannot_compile_says_so_once():
 
 
 def walked(statistic, column=Y):
-    windows = windows_of(ENDS, 50)
+    windows = windows_in(Parts(np.array([0, *ENDS])), 50)
     law = window_law(windows.number, Window(local=0.7))
     draws = draw_page(np.random.default_rng(8), 300, law)
     return advance(5, draws, windows, law, column, statistic, Gaussian(), 10.0)

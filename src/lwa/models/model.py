@@ -137,9 +137,7 @@ class Model:
     @cached_property
     def of_units(self) -> "Model":
         """The same posterior with units in the place of rows, each of which adds the terms of its scored rows."""
-        return replace(
-            self, log_likelihood=partial(sums_over_units, self.log_likelihood), ordered=False, groups=None
-        )
+        return replace(self, log_likelihood=partial(sums_over_units, self.log_likelihood), ordered=False, groups=None)
 
     def log_prior_at(self, vector: Array) -> Array:
         """log p at a flat θ."""

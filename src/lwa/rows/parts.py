@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.errors import DataError, InputError
+from lwa.errors import DataError
 from lwa.rows.chunked import Chunked
+from lwa.rows.column import select_column
 from lwa.rows.memory import ArrayRows
 from lwa.rows.source import Batch, Rows, label
 from lwa.rows.tables import pandas_index
@@ -57,31 +58,6 @@ def one_part(rows: Rows) -> Parts:
     return Parts(np.array([0, len(rows)]))
 
 
-def select(batch: Batch, column: str | int | None, asked: str) -> NDArray[Any]:
-    """One column of a batch, `(m,)`: by name of a table, by position of a matrix; None where there is but one."""
-    if isinstance(batch, dict):
-        if column is None and len(batch) == 1:
-            column = next(iter(batch))
-        if column not in batch:
-            valid = ", ".join(map(repr, batch))
-            raise InputError(f"{asked}={column!r} is no column of the data. Valid: {valid}.")
-        values = batch[str(column)]
-    elif batch.ndim == 1 and column is None:
-        values = batch
-    elif batch.ndim == 2 and isinstance(column, int) and -batch.shape[1] <= column < batch.shape[1]:
-        values = batch[:, column]
-    elif batch.ndim == 2 and batch.shape[1] == 1 and column is None:
-        values = batch[:, 0]
-    else:
-        raise InputError(
-            f"{asked}={column!r} does not fit rows of shape {batch.shape[1:]}. Pass a column's position in a matrix, "
-            "its name in a dict or table, or None where the data are one column."
-        )
-    if values.ndim != 1:
-        raise InputError(f"{asked}={column!r} needs one number a row, but the column has rows of {values.shape[1:]}.")
-    return values
-
-
 def parts_by(rows: Rows, column: str | int) -> Parts:
     """The parts that a column tells apart, in the order in which each first appears.
 
@@ -113,7 +89,7 @@ def labels(rows: Rows, column: str | int) -> Iterator[NDArray[Any]]:
     """The column, block by block; refuses missing values."""
     start = 0
     for batch in rows.blocks(BLOCK):
-        values = select(batch, column, "groups")
+        values = select_column(batch, column, f"groups={column!r}")
         if values.dtype.kind == "f" and (missing := np.isnan(values)).any():
             raise DataError(
                 f"{label(column)} tells groups apart and has {missing.sum()} missing values (NaN) among rows {start} "
@@ -158,7 +134,7 @@ def require_ascending(rows: Rows, parts: Parts, column: str | int) -> None:
     """Refuse a time index that does not grow from step to step within a series."""
     start, before = 0, None
     for batch in parts.blocks(rows, BLOCK):
-        values = select(batch, column, "ordered")
+        values = select_column(batch, column, f"ordered={column!r}")
         if before is not None:
             values = np.concatenate([[before], values])
         check_ascending(values, parts, start - (before is not None), label(column))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.rows.parts import Parts
-from lwa.rows.source import Batch, Rows
+from lwa.rows.source import Rows
 
 type Spans = Callable[[NDArray[np.int64]], "Span"]
 
@@ -72,28 +72,35 @@ def groups_of(rows: Rows, parts: Parts) -> Units:
     return Units(rows, parts, spans, len(parts), int(parts.sizes.max()))
 
 
+class Windows(NamedTuple):
+    """All windows of n steps that lie within one part, numbered part after part."""
+
+    n: int
+    first_window: NDArray[np.int64]  # (parts + 1,)  the number of each part's first window; the last entry is M
+    first_row: NDArray[np.int64]  # (parts,)  the position that it starts at
+
+    @property
+    def number(self) -> int:
+        """M."""
+        return int(self.first_window[-1])
+
+
+def windows_in(parts: Parts, n: int) -> Windows:
+    """Number them. No part may be shorter than n."""
+    first = np.concatenate([[0], np.cumsum(parts.sizes - n + 1)]).astype(np.int64)
+    return Windows(n, first, parts.offsets[:-1])
+
+
 def windows_of(rows: Rows, parts: Parts, n: int, lead_in: int) -> Units:
     """Every stretch of n steps that lies within one part, with up to `lead_in` steps before it."""
-    starts = window_starts(parts, n)
+    windows = windows_in(parts, n)
 
     def spans(numbers: NDArray[np.int64]) -> Span:
-        begin, part = place(starts, parts, numbers)
+        part = np.searchsorted(windows.first_window, numbers, side="right") - 1
+        begin = windows.first_row[part] + numbers - windows.first_window[part]
         return Span(np.maximum(begin - lead_in, parts.offsets[part]), begin, begin + n)
 
-    return Units(rows, parts, spans, int(starts[-1]), min(n + lead_in, int(parts.sizes.max())))
-
-
-def window_starts(parts: Parts, n: int) -> NDArray[np.int64]:
-    """How many windows of n steps start before each part."""
-    return np.concatenate([[0], np.cumsum(parts.sizes - n + 1)]).astype(np.int64)
-
-
-def place(
-    starts: NDArray[np.int64], parts: Parts, numbers: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    """Where the windows of these numbers begin, and in which parts."""
-    part = np.searchsorted(starts, numbers, side="right") - 1
-    return parts.offsets[part] + numbers - starts[part], part
+    return Units(rows, parts, spans, windows.number, min(n + lead_in, int(parts.sizes.max())))
 
 
 def segments_of(rows: Rows, parts: Parts, scored: int, lead_in: int) -> Units:

@@ -186,8 +186,18 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
-def as_move(move: object) -> Move | None:
+def as_move(move: object, *, ordered: bool = False) -> Move | None:
     """R as given; None, by default, leaves it to lwa."""
+    if isinstance(move, Swap) and ordered:
+        raise InputError(
+            f"subset_move={move} exchanges single rows, but these are ordered: U is a window of them. Pass "
+            "subset_move=lwa.subsets.Window(), Free() or Fixed(), or leave it out."
+        )
+    if isinstance(move, Window) and not ordered:
+        raise InputError(
+            f"subset_move={move} moves windows of ordered data, but these rows have no order. Pass "
+            "lwa.Model(..., ordered=True) if they have, else subset_move=lwa.subsets.Swap(1)."
+        )
     if move is None or isinstance(move, Move):
         return move
     raise InputError(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -11,9 +12,11 @@ from numpy.typing import NDArray
 
 from lwa.algorithm import Subset
 from lwa.randomness import Purpose, generator
-from lwa.rows.units import Units
+from lwa.rows.units import Units, Windows, windows_in
 from lwa.subsets.chain import Chain, Page
 from lwa.subsets.moves import Fixed, Free, Window
+from lwa.subsets.window_law import WindowLaw, draw_page, window_law
+from lwa.subsets.window_walk import WindowPath, advance
 from lwa.summaries.running import RunningSums
 from lwa.target import Given
 
@@ -24,6 +27,7 @@ class WindowChain(Chain):
 
     steps: int = 0  # n, scored steps of a window
     sums: RunningSums | None = None  # of gradients and curvatures at θ̂; None: each window's own are computed
+    column: NDArray[Any] | None = None  # what S summarises, series after series
 
     @property
     def renewing(self) -> float:
@@ -56,7 +60,29 @@ class WindowChain(Chain):
 
     def statistics_of(self, windows: NDArray[np.int64]) -> NDArray[np.float64]:
         """S(Y_U) - s_N of these windows, `(m, s)`."""
-        return np.zeros((len(windows), 0))
+        found = np.zeros((len(windows), self.statistic.dimension))
+        if self.statistic.dimension and self.column is not None:
+            for out, begin in zip(found, self.units.spans(windows).begin, strict=True):
+                self.statistic.function(self.column[begin : begin + self.steps], out)
+            found -= self.statistic.full
+        return found
+
+    @property
+    def units(self) -> Units:
+        """All windows."""
+        assert isinstance(self.rows, Units)
+        return self.rows
+
+    @cached_property
+    def numbered(self) -> Windows:
+        """All windows as the walk over them sees them."""
+        return windows_in(self.units.parts, self.steps)
+
+    @cached_property
+    def law(self) -> WindowLaw:
+        """R."""
+        assert isinstance(self.move, Window)
+        return window_law(self.numbered.number, self.move)
 
     def sums_of(self, windows: NDArray[np.int64]) -> NDArray[np.float64] | None:
         """What the calibrated target needs to know of these windows: their gradient and curvature at θ̂, `(m, c)`."""
@@ -66,8 +92,7 @@ class WindowChain(Chain):
             return np.empty((0, self.calibration.width))
         if self.sums is None:
             return self.calibration.carry(self.rows.take(windows))
-        assert isinstance(self.rows, Units)
-        span = self.rows.spans(windows)
+        span = self.units.spans(windows)
         return self.sums.between(span.begin, span.stop)
 
     def counts(self, U: Subset) -> NDArray[np.float64] | None:
@@ -83,25 +108,29 @@ class WindowChain(Chain):
         known: Given | None = None,
     ) -> tuple[Subset, Page]:
         """Chain by chain, since where a proposal leads depends on where the chain is. Rows are read once it is known."""
-        size, k = self.page, self.move.replaced(self.n)
-        before = np.asarray(U.indices)[:, 0]
-        walks = [self.walk(U, c, generator(self.seed, purpose, chain, page)) for c, chain in enumerate(chains)]
+        k, at = self.move.replaced(self.n), np.asarray(U.indices)[:, 0]
+        walks = [self.walk(int(x), generator(self.seed, purpose, c, page)) for x, c in zip(at, chains, strict=True)]
         windows, accepted, distance = (np.stack(leaves, axis=1) for leaves in zip(*walks, strict=True))
         came = windows[accepted]
         rows = jax.tree.map(lambda leaf: spread_out(leaf, accepted)[:, :, :k], self.rows.take(came))
         sums = self.sums_of(came)
         if sums is not None:
             sums = held_until(np.asarray(U.sums), sums, accepted)
-        slots = np.zeros((size, len(chains), k), np.int32)
         U = self.of(windows[-1][:, None]) if accepted.any() else U
         given = jax.tree.map(np.asarray, self.given_over(U, sums, known))
-        del before
-        return U, Page(accepted, distance, slots, rows, given, None)
+        return U, Page(accepted, distance, np.zeros((*accepted.shape, k), np.int32), rows, given, None)
 
-    def walk(self, U: Subset, c: int, rng: np.random.Generator) -> tuple[Any, Any, Any]:
-        """Windows, whether each is new, and distances, after each transition of a page."""
-        x = int(np.asarray(U.indices)[c, 0])
-        return rng.integers(len(self.rows), size=self.page), np.ones(self.page, bool), np.zeros(self.page)
+    def walk(self, x: int, rng: np.random.Generator) -> WindowPath:
+        """A page of transitions of one chain, from window x."""
+        if isinstance(self.move, Fixed):
+            still = np.zeros(self.page)
+            return WindowPath(np.full(self.page, x), still.astype(bool), still)
+        if isinstance(self.move, Free):
+            free = rng.integers(len(self.rows), size=self.page)
+            return WindowPath(free, np.diff(free, prepend=x) != 0, np.zeros(self.page))
+        draws = draw_page(rng, self.page, self.law)
+        statistic = self.statistic if self.statistic.dimension else None
+        return advance(x, draws, self.numbered, self.law, self.column, statistic, self.weight, self.epsilon)
 
 
 def spread_out(values: NDArray[Any], accepted: NDArray[np.bool_]) -> NDArray[Any]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from lwa.errors import InputError
 from lwa.rows import Batch
-from lwa.summaries.column import ColumnName, select_column
+from lwa.rows.column import ColumnName, select_column
 from lwa.summaries.summary import Gathering, Statistic, Summary
 
 MOST_LEVELS = 1000
@@ -42,7 +42,7 @@ class Counts(Summary):
 
     def select(self, batch: Batch) -> NDArray[Any]:
         """The class of each row."""
-        return select_column(batch, self.column, "Counts")
+        return select_column(batch, self.column, f"Counts(column={self.column!r})")
 
 
 class Tally(Gathering):

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from lwa.compiled import compiled, compiled_summary
 from lwa.errors import InputError, LwaWarning
 from lwa.rows import Batch
+from lwa.rows.column import ColumnName, select_column
 from lwa.summaries import whole_column
-from lwa.summaries.column import ColumnName, select_column
 from lwa.summaries.summary import Gathering, Summary
 from lwa.summaries.window_kernels import Vector, autocorrelations, extremes, moments, quantiles
 
@@ -47,7 +47,12 @@ class WindowSummary(Summary):
 
     def select(self, batch: Batch) -> NDArray[Any]:
         """The column that is summarised."""
-        return select_column(batch, self.column, type(self).__name__)
+        return select_column(batch, self.column, self.asked)
+
+    @property
+    def asked(self) -> str:
+        """What errors call its column."""
+        return f"{type(self).__name__}(column={self.column!r})"
 
     def gather(self) -> Gathering:
         """Rows one by one are no window."""

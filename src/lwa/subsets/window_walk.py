@@ -14,22 +14,10 @@ from numpy.typing import NDArray
 from lwa.compiled import compiled
 from lwa.decision import accepts
 from lwa.errors import InputError
+from lwa.rows.units import Windows
 from lwa.subsets.weights import Weight
 from lwa.subsets.window_law import WindowDraws, WindowLaw, log_hastings, propose
 from lwa.summaries.windowed import WindowStatistic, surfaced
-
-
-class Windows(NamedTuple):
-    """All windows of n rows that lie within one series, numbered series by series."""
-
-    n: int
-    first_window: NDArray[np.int64]  # (series + 1,)  the number of each series' first window; the last entry is M
-    first_row: NDArray[np.int64]  # (series,)  the row that it starts at
-
-    @property
-    def number(self) -> int:
-        """M."""
-        return int(self.first_window[-1])
 
 
 class WindowPath(NamedTuple):
@@ -38,20 +26,6 @@ class WindowPath(NamedTuple):
     x: NDArray[np.int64]  # the window after each
     accepted: NDArray[np.bool_]
     distance: NDArray[np.float64]
-
-
-def windows_of(series_ends: NDArray[np.int64], n: int) -> Windows:
-    """The windows of series that end before these rows. A series of fewer than n rows has none."""
-    ends = np.asarray(series_ends, np.int64)
-    starts = np.concatenate([[0], ends[:-1]])
-    long_enough = ends - starts >= n
-    if not long_enough.any():
-        longest = int((ends - starts).max())
-        raise InputError(
-            f"subset_size={n} exceeds the {longest} rows of the longest series. Pass subset_size <= {longest}."
-        )
-    starts, ends = starts[long_enough], ends[long_enough]
-    return Windows(n, np.concatenate([[0], np.cumsum(ends - starts - n + 1)]), starts)
 
 
 def row_of(windows: Windows, x: int) -> int:
