@@ -18,6 +18,7 @@ OPTIONAL = [
     "jax",
     "matplotlib",
     "numpy",
+    "numpyro",
     "pandas",
     "polars",
     "pyarrow",
@@ -26,7 +27,7 @@ OPTIONAL = [
     "typer",
     "xarray",
 ]
-ADAPTERS = ["arviz", "h5netcdf", "matplotlib", "pandas", "polars", "pyarrow", "scipy", "xarray"]
+ADAPTERS = ["arviz", "h5netcdf", "matplotlib", "numpyro", "pandas", "polars", "pyarrow", "scipy", "xarray"]
 
 
 def loaded_by(statement, names):
