@@ -19,6 +19,7 @@ OPTIONAL = [
     "matplotlib",
     "numba",
     "numpy",
+    "numpyro",
     "pandas",
     "polars",
     "pyarrow",
@@ -27,7 +28,7 @@ OPTIONAL = [
     "typer",
     "xarray",
 ]
-ADAPTERS = ["arviz", "h5netcdf", "matplotlib", "numba", "pandas", "polars", "pyarrow", "scipy", "xarray"]
+ADAPTERS = ["arviz", "h5netcdf", "matplotlib", "numba", "numpyro", "pandas", "polars", "pyarrow", "scipy", "xarray"]
 
 
 def loaded_by(statement, names):
@@ -50,6 +51,13 @@ def test_sample_loads_no_library_that_it_may_not_need():
     assert loaded_by("from lwa import sample, load, Model", optional) == []
 
 
+def test_numpyro_is_loaded_by_constraints_alone():
+    model = "import lwa\nlwa.Model(lambda theta, y: y, lambda theta: 0.0, {'s': 1.0}"
+    assert loaded_by(f"{model})", ["numpyro"]) == []
+    assert loaded_by(f"{model}, constraints={{'s': 'real'}})", ["numpyro"]) == []
+    assert loaded_by(f"{model}, constraints={{'s': 'positive'}})", ["numpyro"]) == ["numpyro"]
+
+
 @pytest.mark.parametrize("name", lwa.__all__)
 def test_public_names_resolve(name):
     assert getattr(lwa, name) is not None
@@ -61,7 +69,7 @@ def test_a_name_that_is_not_there():
         lwa.smaple  # noqa: B018
 
 
-@pytest.mark.parametrize("package", ["parameters", "rows", "subsets", "summaries"])
+@pytest.mark.parametrize("package", ["models", "parameters", "rows", "subsets", "summaries"])
 def test_public_names_of_the_packages_resolve(package):
     module = import_module(f"lwa.{package}")
     assert all(hasattr(module, name) for name in module.__all__)

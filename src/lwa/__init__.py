@@ -4,11 +4,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lwa import parameters, subsets, summaries
+    from lwa import models, parameters, subsets, summaries
     from lwa.budget import RowReads
     from lwa.diagnostics.certificate import Certificate
     from lwa.diagnostics.certify import certify
     from lwa.errors import DataError, InputError, LwaError, LwaWarning, ModelError, RunFolderError
+    from lwa.models.arma import arma
     from lwa.models.model import Model
     from lwa.result import Result, load
     from lwa.rows.source import Rows
@@ -28,8 +29,10 @@ __all__ = [
     "RowReads",
     "Rows",
     "RunFolderError",
+    "arma",
     "certify",
     "load",
+    "models",
     "parameters",
     "sample",
     "subsets",
@@ -42,6 +45,7 @@ _HOME = {
     "Result": "lwa.result",
     "RowReads": "lwa.budget",
     "Rows": "lwa.rows.source",
+    "arma": "lwa.models.arma",
     "certify": "lwa.diagnostics.certify",
     "load": "lwa.result",
     "sample": "lwa.sampling",

@@ -11,7 +11,7 @@ from lwa.blocks import Outcome, Run
 from lwa.calibration import edge
 from lwa.errors import LwaWarning
 from lwa.polishing import Polisher
-from lwa.result import Origin, Result
+from lwa.result import Origin, Result, free_axis
 
 
 def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
@@ -62,7 +62,11 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
     dims = {name: list(axes) for name, axes in (model.dims or {}).items()}
     coords = {name: list(labels) for name, labels in (model.coords or {}).items()}
     origin = Origin(run.layout.given, run.layout, Polisher(problem, outcome.tuning))
-    return Result(posterior, stats, attributes, dims, coords, origin)
+    unconstrained = None
+    if model.constrained:
+        unconstrained = model.free_by_name(kept.theta)
+        coords |= {free_axis(name): support.scalar_names(name) for name, support in model.supports.items()}
+    return Result(posterior, stats, attributes, dims, coords, origin, unconstrained)
 
 
 def step_of_the_mode(run: Run) -> float:

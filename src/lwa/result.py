@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MOST_POLISHED = 1000
 """Draws that `fit.polish` corrects in all unless told otherwise: a pass scores every one of them on every row."""
+UNCONSTRAINED = "unconstrained_posterior"
+"""The group of the draws as kernels moved them, as ArviZ calls it."""
 
 
 class Origin(NamedTuple):
@@ -45,6 +47,9 @@ class Result:
         Seed, settings, versions, fingerprint of the data, costs, warnings and certificate: all that JSON can hold.
     dims, coords
         Names and labels of the parameters' own axes.
+    unconstrained
+        Where the model has constraints: arrays `(chain, draw, size)` by name, the numbers that the kernels moved, of
+        which `posterior` is the image. None where it has none, and both are the same.
     """
 
     posterior: Mapping[str, NDArray[Any]]
@@ -53,6 +58,7 @@ class Result:
     dims: Mapping[str, list[str]]
     coords: Mapping[str, list[Any]]
     origin: Origin | None = None
+    unconstrained: Mapping[str, NDArray[Any]] | None = None
 
     @property
     def draws(self) -> int:
@@ -61,15 +67,17 @@ class Result:
 
     @cached_property
     def idata(self) -> "xarray.DataTree":
-        """A DataTree with the groups `posterior` and `sample_stats`, which ArviZ reads as it is."""
+        """A DataTree with the groups `posterior` and `sample_stats`, which ArviZ reads as it is.
+
+        Where the model has constraints, the draws before they were mapped are a group `unconstrained_posterior`.
+        """
         import xarray
 
         flat = {key: _flat(value) for key, value in self.attributes.items()}
 
-        def dataset(variables: Mapping[str, NDArray[Any]]) -> "xarray.Dataset":
+        def dataset(variables: Mapping[str, NDArray[Any]], axes_of: Any = self._axes) -> "xarray.Dataset":
             arrays = {
-                name: (("chain", "draw", *self._axes(name, values.ndim - 2)), values)
-                for name, values in variables.items()
+                name: (("chain", "draw", *axes_of(name, values.ndim - 2)), values) for name, values in variables.items()
             }
             chains, draws = next(iter(variables.values())).shape[:2]
             used = {axis for axes, _ in arrays.values() for axis in axes}
@@ -79,6 +87,8 @@ class Result:
             )
 
         groups = {"posterior": dataset(self.posterior), "sample_stats": dataset(self.sample_stats)}
+        if self.unconstrained is not None:
+            groups[UNCONSTRAINED] = dataset(self.unconstrained, lambda name, _: [free_axis(name)])
         tree = xarray.DataTree.from_dict(groups)
         tree.attrs.update(flat)
         return tree
@@ -140,7 +150,8 @@ class Result:
         chains = len(next(iter(self.posterior.values())))
         count = min(self.draws, max(1, MOST_POLISHED // chains) if draws is None else draws)
         kept = np.linspace(0, self.draws - 1, count).round().astype(int)
-        theta = np.concatenate([values[:, kept].reshape(chains, count, -1) for values in self.posterior.values()], -1)
+        moved = self.posterior if self.unconstrained is None else self.unconstrained
+        theta = np.concatenate([values[:, kept].reshape(chains, count, -1) for values in moved.values()], -1)
         used = int(self.attributes.get("polish_passes", 0))
         with Display(progress) as display:
             done = self.origin.polish(theta, passes, used, display)
@@ -154,8 +165,13 @@ class Result:
         }
         told = {"polish_passes": used + done.passes, "polish_acceptance": float(done.acceptance.mean())}
         before = {name: value for name, value in self.attributes.items() if name != "certificate"}
+        model = self.origin.model
         return replace(
-            self, posterior=self.origin.model.by_name(done.theta), sample_stats=stats, attributes=before | told
+            self,
+            posterior=model.by_name(done.theta),
+            sample_stats=stats,
+            attributes=before | told,
+            unconstrained=model.free_by_name(done.theta) if model.constrained else None,
         )
 
     @property
@@ -177,6 +193,7 @@ class Result:
         """Write the run to a folder that `lwa.load` reads."""
         variables = {f"posterior/{name}": values for name, values in self.posterior.items()}
         variables |= {f"sample_stats/{name}": values for name, values in self.sample_stats.items()}
+        variables |= {f"{UNCONSTRAINED}/{name}": values for name, values in (self.unconstrained or {}).items()}
         description = {"attributes": dict(self.attributes), "dims": dict(self.dims), "coords": dict(self.coords)}
         return write_run(folder, variables, description)
 
@@ -197,6 +214,11 @@ class Result:
         return "\n".join(lines)
 
 
+def free_axis(name: str) -> str:
+    """The axis of a parameter's unconstrained draws."""
+    return f"{name}~"
+
+
 def _flat(value: Any) -> Any:
     """An attribute as NetCDF holds it: a text, or a number of at most 64 bits; anything else as JSON."""
     held = isinstance(value, str | float) or (type(value) is int and -(2**63) <= value < 2**63)
@@ -206,7 +228,7 @@ def _flat(value: Any) -> Any:
 def load(folder: str | os.PathLike[str]) -> Result:
     """A run saved by `fit.save`."""
     variables, manifest = read_run(folder)
-    groups: dict[str, dict[str, NDArray[Any]]] = {"posterior": {}, "sample_stats": {}}
+    groups: dict[str, dict[str, NDArray[Any]]] = {"posterior": {}, "sample_stats": {}, UNCONSTRAINED: {}}
     try:
         for name, values in variables.items():
             group, _, variable = name.partition("/")
@@ -214,6 +236,7 @@ def load(folder: str | os.PathLike[str]) -> Result:
         posterior, stats = groups["posterior"], groups["sample_stats"]
         if not (posterior and stats):
             raise KeyError("no draws")
-        return Result(posterior, stats, manifest["attributes"], manifest["dims"], manifest["coords"])
+        described = manifest["attributes"], manifest["dims"], manifest["coords"]
+        return Result(posterior, stats, *described, unconstrained=groups[UNCONSTRAINED] or None)
     except KeyError as error:
         raise RunFolderError(f"{folder} is damaged: {error} is missing or unknown. Restore it from a copy.") from None

@@ -114,7 +114,8 @@ def sample(
     refresh_steps
         L, the θ moves after a refresh of U. θ's law is the mixture Σ_U ν(U) π(θ|Y_U) only as L grows.
     initvals
-        A θ for all chains or a list of one a chain. Else each chain starts at its own `prior_draw`, or at `init`.
+        A θ for all chains or a list of one a chain, inside the model's constraints. Else each chain starts at its own
+        `prior_draw`, or at `init`.
     leverage
         For `"calibrated"`: draw rows by their share of the curvature, and weigh them accordingly. `"auto"` does so
         where single rows matter, as with rare dummies or heavy tails.

@@ -40,13 +40,14 @@ def given_starts(model: Model, initvals: Any, chains: int) -> list[NDArray[np.fl
 def flat(model: Model, theta: Any, source: str) -> NDArray[np.float64]:
     """A user's θ as a vector; the error says where it came from."""
     try:
-        return model.ravel(theta)
+        model.leaves(theta)
     except (TypeError, ValueError) as error:  # of the wrong structure or shape, or not numbers
         fault = str(error).rstrip(".")
         raise ModelError(
             f"{source} gave {theta!r}, which is no theta of this model: {fault}. "
             f"Pass numbers built like init, {model.shapes}."
         ) from None
+    return model.ravel(theta, source)
 
 
 def find_starts(

@@ -56,7 +56,7 @@ class Certificate:
     Attributes
     ----------
     names
-        The parameters, one a scalar.
+        The parameters, one a scalar; on the unconstrained scale where they have constraints, such as `log(sigma)`.
     mean, sd
         Those of π as its gradients tell.
     shift, shift_error

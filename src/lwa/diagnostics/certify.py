@@ -41,7 +41,8 @@ def certify(model: Model, data: Any, idata: Any, *, points: int | None = None, p
         All rows, in any form that `lwa.sample` takes.
     idata
         The draws: a `lwa.Result`, an `xarray.DataTree` with a group `posterior`, or a dict of arrays
-        `(chain, draw, *shape)` by parameter. A model whose θ is one bare array calls it `theta`.
+        `(chain, draw, *shape)` by parameter. A model whose θ is one bare array calls it `theta`. Parameters with
+        constraints are given as the model's functions take them, and judged on the unconstrained scale.
     points
         Draws at which to take the gradient and to start moves, spread evenly over all; 300, or 8 a parameter, when not
         given.

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from lwa.errors import InputError
 from lwa.models.model import Model
+from lwa.models.supports import Support
 
 POINTS, POINTS_A_PARAMETER = 300, 8
 """Each half of the points fits a line in d parameters: 8 a parameter leaves it four times as many as it needs."""
@@ -15,7 +16,10 @@ FEWEST_DRAWS = 100
 
 
 def draws_of(model: Model, idata: Any) -> NDArray[np.float64]:
-    """The draws as `(chains, draws, d)`, in the order of the model's flat vector."""
+    """The draws as `(chains, draws, d)` of the model's flat vector: unconstrained, in its order.
+
+    A run that kept them so is taken at its word where this model maps them to the run's own parameters.
+    """
     posterior = getattr(idata, "posterior", idata)
     try:
         present = [str(name) for name in posterior]
@@ -47,11 +51,44 @@ def draws_of(model: Model, idata: Any) -> NDArray[np.float64]:
                 f"idata[{name!r}] holds {(~np.isfinite(values)).sum()} values that are NaN or infinite. Draws are "
                 "finite: pass the chains without them."
             )
-        parts.append(values.astype(np.float64).reshape(*values.shape[:2], -1))
+        parts.append(values)
     sizes = {name: part.shape[:2] for name, part in zip(model.shapes, parts, strict=True)}
     if len(set(sizes.values())) > 1:
         raise InputError(f"idata holds different numbers of chains and draws: {sizes}. Pass draws made together.")
-    return np.concatenate(parts, axis=-1)
+    kept = moved(model, getattr(idata, "unconstrained", None), parts)
+    if kept is not None:
+        return kept
+    free = [mapped(name, support, part) for (name, support), part in zip(model.supports.items(), parts, strict=True)]
+    return np.concatenate(free, axis=-1)
+
+
+def mapped(name: str, support: Support, values: NDArray[Any]) -> NDArray[np.float64]:
+    """A parameter's draws as the flat vector holds them; refuses those outside its support."""
+    free, inside = support.free(values)
+    if not inside.all():
+        raise InputError(
+            f"{(~inside).sum()} of {inside.size} draws of {name!r} in idata lie outside its support: {support.words}, "
+            f"boundaries excluded. The first is {values[~inside][0].tolist()}. Pass draws of {name!r} as log_prior "
+            "takes it, not of its logarithm, for example, or the model that they were drawn with."
+        )
+    return free
+
+
+def moved(model: Model, kept: Any, parts: list[NDArray[Any]]) -> NDArray[np.float64] | None:
+    """The unconstrained draws that a run kept, if it did, and if this model maps them to the draws at hand."""
+    if not isinstance(kept, Mapping) or list(kept) != list(model.supports):
+        return None
+    free = [np.asarray(values) for values in kept.values()]
+    expected = [(*part.shape[:2], model.supports[name].size) for name, part in zip(kept, parts, strict=True)]
+    if [values.shape for values in free] != expected:
+        return None
+    together = np.concatenate(free, axis=-1)
+    images = model.by_name(together).values()
+    same = [
+        np.allclose(part, image, rtol=0, atol=1e-9 * np.abs(image).max())
+        for part, image in zip(parts, images, strict=True)
+    ]
+    return together if all(same) else None
 
 
 def at_least_two_chains(draws: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,5 +1,6 @@
 """What is to be inferred."""
 
+from lwa.models import arma
 from lwa.models.model import Model
 
-__all__ = ["Model"]
+__all__ = ["Model", "arma"]

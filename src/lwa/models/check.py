@@ -138,10 +138,6 @@ def pruned(frames: TracebackType | None) -> TracebackType | None:
 
 
 def named(model: Model, vector: np.ndarray) -> dict[str, Any]:
-    """A flat θ by its names, for messages."""
-    named_values, start = {}, 0
-    for name, shape in model.shapes.items():
-        size = int(np.prod(shape))
-        named_values[name] = np.round(vector[start : start + size].reshape(shape), 6).tolist()
-        start += size
-    return named_values
+    """A flat θ by its names, as the user wrote it, for messages."""
+    rounded = np.vectorize(lambda value: float(f"{value:.6g}"), otypes=[float])
+    return {name: rounded(values).tolist() for name, values in model.by_name(np.asarray(vector)).items()}

@@ -1,6 +1,6 @@
 """Model: a log-likelihood per row, a log-prior and the shape of θ."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 
 from lwa.errors import ModelError
+from lwa.models.supports import Support, outside, supports_of
 from lwa.rows.slots import Columns, to_rows
 from lwa.rows.units import Stretch
 
@@ -27,11 +28,18 @@ class Model:
         with consecutive steps of one series or the rows of one group, and a term may depend on the rows before it:
         log f(Y_k|Y_1, …, Y_{k-1}, θ).
     log_prior
-        `theta -> scalar`: log p(θ), up to a constant.
+        `theta -> scalar`: log p(θ), up to a constant: a density of θ as you write it, constrained or not.
     init
         A θ as a pytree (an array, or a dict of arrays): shapes, names and a start.
     prior_draw
         `key -> theta`, to start each chain from its own draw of the prior.
+    constraints
+        Where parameters live, by name: `"positive"`, `"unit_interval"`, `"simplex"`, `"ordered"`, `"covariance"`,
+        `"correlation"`, `"lower_cholesky"` and others, or NumPyro's own, such as
+        `numpyro.distributions.constraints.interval(0, 2)`; any real numbers where nothing is said. Of an array, each
+        entry is positive, each vector along the last axis a simplex, each matrix of the last two a covariance.
+        Kernels move an unconstrained vector: lwa maps it and adds the logarithm of the Jacobian to `log_prior`. A
+        density of a simplex is one of all its entries but the last, of a covariance one of its lower triangle.
     ordered
         Whether rows are a sequence, of which subsets are contiguous windows: True, or the column that holds the time,
         which must ascend. Several series are told apart by `groups`, or passed as a list.
@@ -49,12 +57,24 @@ class Model:
     ...     log_prior=lambda theta: -0.5 * (theta["mean"] / 10) ** 2,
     ...     init={"mean": 0.0},
     ... )
+
+    A scale that must be positive, and has an exponential prior:
+
+    >>> model = lwa.Model(
+    ...     log_likelihood=lambda theta, y: -0.5 * (y / theta["sigma"]) ** 2 - jnp.log(theta["sigma"]),
+    ...     log_prior=lambda theta: -theta["sigma"],
+    ...     init={"sigma": 1.0},
+    ...     constraints={"sigma": "positive"},
+    ... )
+    >>> model.scalar_names
+    ['log(sigma)']
     """
 
     log_likelihood: Callable[[Any, Any], Array]
     log_prior: Callable[[Any], Array]
     init: Any
     prior_draw: Callable[[Array], Any] | None = None
+    constraints: Mapping[str, Any] | None = None
     ordered: bool | str | int = False
     groups: str | int | None = None
     dims: Mapping[str, Sequence[str]] | None = None
@@ -72,6 +92,8 @@ class Model:
                 raise ModelError(f"{name}={getattr(self, name)!r} is no column. Pass its name, or its position.")
         if self.dimension == 0:
             raise ModelError(f"init={self.init!r} holds no parameter. Pass a theta such as {{'beta': jnp.zeros(3)}}.")
+        if self.constrained:
+            self.ravel(self.init, "init")
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -89,20 +111,40 @@ class Model:
         return shapes
 
     @cached_property
+    def supports(self) -> dict[str, Support]:
+        """Where each parameter lives, by name."""
+        return supports_of(self.shapes, self.constraints)
+
+    @cached_property
+    def constrained(self) -> bool:
+        """Whether any parameter may not be any real number."""
+        return any(support.transform is not None for support in self.supports.values())
+
+    @cached_property
     def scalar_names(self) -> list[str]:
-        """A name for each entry of the flat vector: `sigma`, `beta[3]`."""
-        names = []
-        for name, shape in self.shapes.items():
-            names += [name + (f"[{', '.join(map(str, index))}]" if shape else "") for index in np.ndindex(*shape)]
-        return names
+        """A name for each entry of the flat vector: `mu`, `beta[3]`; `log(sigma)` where σ is positive."""
+        return [entry for name, support in self.supports.items() for entry in support.scalar_names(name)]
 
     @cached_property
     def dimension(self) -> int:
         """d, the length of the flat vector."""
-        return sum(int(np.prod(shape)) for shape in self.shapes.values())
+        return sum(support.size for support in self.supports.values())
 
-    def ravel(self, theta: Any) -> np.ndarray:
-        """θ as a flat float64 vector; refuses another structure or other shapes than `init`'s."""
+    def ravel(self, theta: Any, source: str = "theta") -> np.ndarray:
+        """θ as a flat, unconstrained float64 vector; refuses what is not built like `init` or violates a constraint.
+
+        `source` is what the error calls it.
+        """
+        leaves, parts = self.leaves(theta), []
+        for (name, support), leaf in zip(self.supports.items(), leaves, strict=True):
+            free, inside = support.free(leaf)
+            if not inside:
+                raise outside(name, leaf, support, source)
+            parts.append(free)
+        return np.concatenate(parts)
+
+    def leaves(self, theta: Any) -> list[np.ndarray]:
+        """θ's arrays in float64; refuses another structure or other shapes than `init`'s."""
         if not self.fits(theta):
             came, expected = jax.tree.structure(theta), jax.tree.structure(self.init)
             raise ModelError(f"theta has the structure {came}, but init has {expected}.")
@@ -110,7 +152,7 @@ class Model:
         for (name, shape), leaf in zip(self.shapes.items(), leaves, strict=True):
             if leaf.shape != shape:
                 raise ModelError(f"theta[{name!r}] has shape {leaf.shape}, but init has {shape}.")
-        return np.concatenate([leaf.ravel() for leaf in leaves])
+        return leaves
 
     def fits(self, theta: Any) -> bool:
         """Whether it is built like `init`."""
@@ -118,21 +160,28 @@ class Model:
 
     def unravel(self, vector: Array) -> Any:
         """θ as the user wrote it, from the flat vector the kernels move."""
-        leaves, start = [], 0
-        for shape in self.shapes.values():
-            size = int(np.prod(shape))
-            leaves.append(vector[start : start + size].reshape(shape))
-            start += size
+        leaves = [support.constrain(free) for support, free in self._parts(vector)]
         return jax.tree.unflatten(jax.tree.structure(self.init), leaves)
 
+    def _parts(self, vector: Array) -> Iterator[tuple[Support, Array]]:
+        start = 0
+        for support in self.supports.values():
+            yield support, vector[start : start + support.size].reshape(support.free_shape)
+            start += support.size
+
     def by_name(self, draws: np.ndarray) -> dict[str, np.ndarray]:
-        """Flat vectors `(..., d)` as one array `(..., *shape)` a parameter."""
-        named, start = {}, 0
-        for name, shape in self.shapes.items():
-            size = int(np.prod(shape))
-            named[name] = draws[..., start : start + size].reshape(*draws.shape[:-1], *shape)
-            start += size
-        return named
+        """Flat vectors `(..., d)` as one array `(..., *shape)` a parameter, constrained."""
+        free = self.free_by_name(draws)
+        if self.constrained:
+            with jax.enable_x64(True):
+                found = constrain(self, draws.reshape(-1, self.dimension).astype(np.float64))
+            free = dict(zip(self.shapes, map(np.asarray, found), strict=True))
+        return {name: free[name].reshape((*draws.shape[:-1], *shape)) for name, shape in self.shapes.items()}
+
+    def free_by_name(self, draws: np.ndarray) -> dict[str, np.ndarray]:
+        """Flat vectors `(..., d)` as one array `(..., size)` a parameter, unconstrained."""
+        ends = np.cumsum([support.size for support in self.supports.values()])
+        return dict(zip(self.supports, np.split(draws, ends[:-1], axis=-1), strict=True))
 
     @cached_property
     def of_units(self) -> "Model":
@@ -140,8 +189,12 @@ class Model:
         return replace(self, log_likelihood=partial(sums_over_units, self.log_likelihood), ordered=False, groups=None)
 
     def log_prior_at(self, vector: Array) -> Array:
-        """log p at a flat θ."""
-        return jnp.asarray(self.log_prior(self.unravel(vector)))
+        """log p at a flat θ, as a density of that vector: where θ is constrained, log |∂θ/∂vector| is added."""
+        log_prior = jnp.asarray(self.log_prior(self.unravel(vector)))
+        for support, free in self._parts(vector) if self.constrained else ():
+            if support.transform is not None:
+                log_prior = log_prior + support.log_jacobian(free)
+        return log_prior
 
     def log_likelihood_at(self, vector: Array, columns: Columns) -> Array:
         """log f(Y_k|θ) at a flat θ, for rows with their slots on the last axis."""
@@ -155,3 +208,9 @@ def sums_over_units(log_likelihood: Callable[[Any, Any], Array], theta: Any, uni
         return jnp.where(scored, log_likelihood(theta, rows), 0.0).sum(dtype=jnp.float64)
 
     return jax.vmap(one)(units.rows, units.scored)
+
+
+@partial(jax.jit, static_argnames=("model",))
+def constrain(model: Model, vectors: Array) -> list[Array]:
+    """The parameters at many flat vectors."""
+    return jax.vmap(lambda vector: jax.tree.leaves(model.unravel(vector)))(vectors)

@@ -1,0 +1,308 @@
+"""ARMA: autoregressive moving-average models of a series, with drift, regressors or neither.
+
+    Y_k = γ + x_kᵀ b + Σ α_i Y_{k-i} + Σ β_j Z_{k-j} + Z_k,   Z_k ~ N(0, σ²)
+
+is `regression="direct"`, the paper's model where there is no x. In a regression with ARMA errors it is what the
+regression leaves that has memory: `regression="errors"`,
+
+    Y_k = γ + x_kᵀ b + η_k,   η_k = Σ α_i η_{k-i} + Σ β_j Z_{k-j} + Z_k.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from lwa.errors import InputError, ModelError, one_of
+from lwa.models.model import Model
+
+PRIOR_SD = {"ar": 10.0, "ma": 10.0, "drift": 100.0, "beta": 100.0, "sigma": 5.0}
+"""Wide, in the units of the data where a parameter has one. That of σ is the sd of log σ: 5 is a factor of 150."""
+UNROLL = 16
+"""Steps of the recursion in one turn of the loop: fewer pay for the loop, more only take longer to compile."""
+
+
+def arma(
+    p: int,
+    q: int,
+    *,
+    drift: bool = True,
+    regressors: int | Sequence[str] = 0,
+    regression: str = "errors",
+    sigma: float | None = None,
+    stationary: bool = False,
+    prior_sd: float | Mapping[str, float] | None = None,
+) -> Model:
+    """An ARMA(p, q) model of ordered rows, Y_k = γ + Σ α_i Y_{k-i} + Σ β_j Z_{k-j} + Z_k with Z_k ~ N(0, σ²).
+
+    Its log-likelihood gives log f(Y_k | Y_1, …, Y_{k-1}) of each row of the sequence that it is given. Before the first
+    row the series is taken to have stood at its first value, and Z at 0: what this assumes fades with the steps, and is
+    of no account whatever the level of the series.
+
+    Parameters
+    ----------
+    p, q
+        Orders: autoregressive terms α, moving-average terms β.
+    drift
+        Whether there is a γ.
+    regressors
+        How many, named `x1`, `x2`, …, or their names.
+    regression
+        `"errors"`: Y_k = γ + x_kᵀ b + η_k, and η is ARMA without drift; so γ is a level. `"direct"`: γ + x_kᵀ b is
+        added to the right-hand side above. It makes no difference without regressors, where it is `"direct"`.
+    sigma
+        A known σ; a parameter where None.
+    stationary
+        Whether α is confined to where the series is stationary and β to where it is invertible. The parameters are then
+        `ar_partial` and `ma_partial`, partial autocorrelations between -1 and 1 (Barndorff-Nielsen and Schou, 1973;
+        Monahan, 1984), and `lwa.models.arma.coefficients` gives α = coefficients(ar_partial) and
+        β = -coefficients(ma_partial), of one θ or of all draws.
+    prior_sd
+        One number for all of `ar`, `ma`, `drift` and `beta`, or a dict by name. Coefficients are normal around 0, with
+        sds of 10 for α and β and 100 for γ and b unless said; log σ is normal around 0 with the sd `sigma`, 5. Where
+        `stationary`, α and β are uniform on their regions instead: (1 + r_k)/2 of the k-th partial autocorrelation
+        r_k has the distribution Beta(⌊(k+1)/2⌋, ⌊k/2⌋ + 1) (Jones, 1987).
+
+    Returns
+    -------
+    Model
+        Of ordered rows: an array of Y, or with regressors a matrix whose first column is Y, or a dict with `y` and the
+        regressors by name. Parameters are those of `ar` (p,), `ma` (q,), `drift`, `beta` and `sigma` that there are.
+
+    Examples
+    --------
+    >>> import numpy as np, lwa
+    >>> model = lwa.arma(1, 1)
+    >>> model.scalar_names
+    ['ar[0]', 'drift', 'ma[0]', 'log(sigma)']
+    >>> theta = {"ar": np.array([0.5]), "ma": np.array([0.7]), "drift": 0.1, "sigma": 1.0}
+    >>> model.log_likelihood(theta, np.array([0.2, 1.0])).shape
+    (2,)
+    """
+    for name, order in (("p", p), ("q", q)):
+        if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 0:
+            raise InputError(f"{name}={order!r} must be a whole number >= 0. Pass lwa.arma(1, 1), for example.")
+    for name, value in (("drift", drift), ("stationary", stationary)):
+        if not isinstance(value, bool):
+            raise InputError(f"{name}={value!r} must be True or False. Pass {name}=True, for example.")
+    names = names_of(regressors)
+    if not (p or q or drift or names):
+        raise InputError(
+            "p=0, q=0, no drift and no regressors leave nothing to model. Pass lwa.arma(1, 0), for example."
+        )
+    if regression not in ("errors", "direct"):
+        raise one_of("regression", regression, ["errors", "direct"])
+    if sigma is not None and not positive(sigma):
+        raise InputError(f"sigma={sigma!r} must be a positive number. Pass sigma=1.0, or leave it out to infer it.")
+    series = Arma(
+        int(p),
+        int(q),
+        drift,
+        names,
+        regression == "direct" or not names,
+        None if sigma is None else float(sigma),
+        stationary,
+        sds_of(prior_sd),
+    )
+    return series.model()
+
+
+@dataclass(frozen=True)
+class Arma:
+    """What kind of series it is."""
+
+    p: int
+    q: int
+    drift: bool
+    regressors: tuple[str, ...]
+    direct: bool
+    sigma: float | None
+    stationary: bool
+    prior_sd: Mapping[str, float]
+
+    def model(self) -> Model:
+        """The series as a model."""
+        partial = "_partial" if self.stationary else ""
+        init: dict[str, Any] = {}
+        dims: dict[str, list[str]] = {}
+        coords: dict[str, Sequence[Any]] = {}
+        for name, order in (("ar", self.p), ("ma", self.q)):
+            if order:
+                init[name + partial] = np.zeros(order)
+                dims[name + partial] = [f"{name}_lag"]
+                coords[f"{name}_lag"] = list(range(1, order + 1))
+        if self.drift:
+            init["drift"] = 0.0
+        if self.regressors:
+            init["beta"] = np.zeros(len(self.regressors))
+            dims["beta"] = ["regressor"]
+            coords["regressor"] = list(self.regressors)
+        constraints: dict[str, Any] = {}
+        if self.stationary and (self.p or self.q):
+            from numpyro.distributions.constraints import interval
+
+            constraints = {name: interval(-1, 1) for name in ("ar_partial", "ma_partial") if name in init}
+        if self.sigma is None:
+            init["sigma"] = 1.0
+            constraints["sigma"] = "positive"
+        return Model(
+            self.log_likelihood, self.log_prior, init, constraints=constraints, ordered=True, dims=dims, coords=coords
+        )
+
+    def log_likelihood(self, theta: Mapping[str, Array], rows: Any) -> Array:
+        """log f(Y_k | Y_1, …, Y_{k-1}) of each row."""
+        y, x = self.columns(rows)
+        held = jnp.result_type(y, *jax.tree.leaves(theta))
+        y = y.astype(held)
+        explained = theta.get("drift", 0.0)
+        if x is not None:
+            explained = explained + x.astype(held) @ theta["beta"]
+        series = y if self.direct else y - explained
+        w = series - explained if self.direct else series
+        ar = self.ar(theta) if self.p else ()
+        for i in range(self.p):
+            w = w - ar[i] * lagged(series, i + 1)
+        z = w if self.q == 0 else innovations(w, self.ma(theta))
+        sigma = theta["sigma"] if self.sigma is None else self.sigma
+        log_density = -0.5 * (z / sigma) ** 2 - jnp.log(sigma) - 0.5 * math.log(2 * math.pi)
+        # Where β is far from invertible the recursion outgrows every float: such a θ has no density, rather than NaN.
+        return jnp.where(jnp.isfinite(z), log_density, -jnp.inf).astype(held)
+
+    def log_prior(self, theta: Mapping[str, Array]) -> Array:
+        """Normal coefficients and log σ; uniform ones on the stationary and invertible regions."""
+        total: Any = 0.0
+        for name, values in theta.items():
+            if name == "sigma":
+                total = total - 0.5 * (jnp.log(values) / self.prior_sd[name]) ** 2 - jnp.log(values)
+            elif name.endswith("_partial"):
+                k = np.arange(1, len(values) + 1)
+                total = total + jnp.sum(k // 2 * jnp.log1p(-values) + (k - 1) // 2 * jnp.log1p(values))
+            else:
+                total = total - 0.5 * jnp.sum((values / self.prior_sd[name]) ** 2)
+        return jnp.asarray(total)
+
+    def ar(self, theta: Mapping[str, Any]) -> Any:
+        """α."""
+        return coefficients(theta["ar_partial"]) if self.stationary else theta["ar"]
+
+    def ma(self, theta: Mapping[str, Any]) -> Any:
+        """β: 1 + Σ β_j Bʲ is invertible where 1 - Σ α_i Bⁱ would be stationary with α = -β."""
+        return -coefficients(theta["ma_partial"]) if self.stationary else theta["ma"]
+
+    def columns(self, rows: Any) -> tuple[Array, Array | None]:
+        """Y and, where there are regressors, x."""
+        names = self.regressors
+        if isinstance(rows, Mapping):
+            if missing := [name for name in ("y", *names) if name not in rows]:
+                raise ModelError(
+                    f"The rows have no column {', '.join(map(repr, missing))}; they have {', '.join(map(repr, rows))}. "
+                    f"Pass a dict with {', '.join(map(repr, ('y', *names)))}."
+                )
+            x = jnp.stack([jnp.asarray(rows[name]) for name in names], axis=-1) if names else None
+            return jnp.asarray(rows["y"]), x
+        rows = jnp.asarray(rows)
+        if rows.ndim == 1 and not names:
+            return rows, None
+        if rows.ndim != 2 or rows.shape[1] != 1 + len(names):
+            raise ModelError(
+                f"The rows have shape {rows.shape}, for {len(names)} regressors. Pass a matrix of {1 + len(names)} "
+                f"columns, Y first, or a dict with {', '.join(map(repr, ('y', *names)))}."
+            )
+        return rows[:, 0], rows[:, 1:] if names else None
+
+
+def lagged(series: Array, by: int) -> Array:
+    """The series some steps before; before its first row it stood there."""
+    before = jnp.broadcast_to(series[:1], (by,))
+    return jnp.concatenate([before, series])[: len(series)]
+
+
+def innovations(w: Array, ma: Array) -> Array:
+    """Z_k = w_k - Σ β_j Z_{k-j}, from Z = 0 on."""
+    beta = [ma[j] for j in range(len(ma))]
+
+    def step(past: tuple[Array, ...], w: Array) -> tuple[tuple[Array, ...], Array]:
+        z = w
+        for coefficient, before in zip(beta, past, strict=True):
+            z = z - coefficient * before
+        return (z, *past[:-1]), z
+
+    start = tuple(jnp.zeros((), w.dtype) for _ in beta)
+    return jax.lax.scan(step, start, w, unroll=UNROLL)[1]
+
+
+def coefficients(partial: Any) -> Any:
+    """Coefficients of a stationary autoregression, `(..., p)`, from its partial autocorrelations (Durbin, Levinson).
+
+    φ_i^{(k)} = φ_i^{(k-1)} - r_k φ_{k-i}^{(k-1)}, φ_k^{(k)} = r_k: one to one between (-1, 1)^p and all α for which
+    1 - Σ α_i Bⁱ has its roots outside the unit circle. A moving average's are β = -coefficients(partial).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from lwa.models.arma import coefficients
+    >>> coefficients(np.array([0.5, -0.2])).tolist()
+    [0.6, -0.2]
+    """
+    xp: Any = jnp if isinstance(partial, jax.Array) else np
+    partial = xp.asarray(partial)
+    found = partial[..., :0]
+    for k in range(partial.shape[-1]):
+        last = partial[..., k : k + 1]
+        found = xp.concatenate([found - last * found[..., ::-1], last], axis=-1)
+    return found
+
+
+def partials(coefficients: Any) -> np.ndarray:
+    """The partial autocorrelations of which `coefficients` are those; within (-1, 1) only where it is stationary.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from lwa.models.arma import partials
+    >>> partials(np.array([0.6, -0.2])).tolist()
+    [0.5, -0.2]
+    """
+    left = np.asarray(coefficients, np.float64)
+    found: list[np.ndarray] = []
+    while left.shape[-1]:
+        last = left[..., -1:]
+        found.insert(0, last)
+        left = (left[..., :-1] + last * left[..., -2::-1]) / (1 - last**2)
+    return np.concatenate([*found, left], axis=-1)
+
+
+def names_of(regressors: Any) -> tuple[str, ...]:
+    """The regressors' names."""
+    if isinstance(regressors, int | np.integer) and not isinstance(regressors, bool) and regressors >= 0:
+        return tuple(f"x{i + 1}" for i in range(int(regressors)))
+    named = isinstance(regressors, list | tuple) and all(isinstance(name, str) for name in regressors)
+    if named and len({"y", *regressors}) == len(regressors) + 1:
+        return tuple(regressors)
+    raise InputError(
+        f"regressors={regressors!r} must be a whole number >= 0, or a list of names, all different and none of them "
+        "'y'. Pass regressors=['price', 'week'], for example."
+    )
+
+
+def sds_of(prior_sd: Any) -> dict[str, float]:
+    """The prior sds by parameter."""
+    if prior_sd is None:
+        return PRIOR_SD
+    given = prior_sd if isinstance(prior_sd, Mapping) else dict.fromkeys(("ar", "ma", "drift", "beta"), prior_sd)
+    if not all(name in PRIOR_SD and positive(value) for name, value in given.items()):
+        raise InputError(
+            f"prior_sd={prior_sd!r} must be a positive number, or a dict of them by {', '.join(map(repr, PRIOR_SD))}. "
+            "Pass prior_sd={'drift': 1000.0}, for example."
+        )
+    return PRIOR_SD | {name: float(value) for name, value in given.items()}
+
+
+def positive(value: object) -> bool:
+    """Whether it is a positive number."""
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool) and 0 < float(value) < np.inf

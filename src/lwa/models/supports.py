@@ -1,0 +1,200 @@
+"""Where parameters live: constraints, and the maps between their values and the real numbers that kernels move.
+
+The maps and their Jacobians are NumPyro's, which is loaded only where a model has constraints.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from lwa.errors import ModelError
+
+SUPPORTS = {
+    "real": ("real", "any real numbers"),
+    "positive": ("positive", "numbers > 0"),
+    "unit_interval": ("unit_interval", "numbers strictly between 0 and 1"),
+    "simplex": ("simplex", "positive numbers that sum to 1 along the last axis"),
+    "ordered": ("ordered_vector", "numbers that increase strictly along the last axis"),
+    "positive_ordered": ("positive_ordered_vector", "positive numbers that increase strictly along the last axis"),
+    "covariance": ("positive_definite", "a symmetric positive definite matrix"),
+    "correlation": ("corr_matrix", "a symmetric positive definite matrix with ones on its diagonal"),
+    "lower_cholesky": ("lower_cholesky", "a lower triangular matrix with a positive diagonal"),
+    "correlation_cholesky": (
+        "corr_cholesky",
+        "a lower triangular matrix with a positive diagonal and rows of length 1",
+    ),
+}
+"""The names that a model may give: what NumPyro calls it, and what its values are."""
+SYNONYMS = {
+    "reals": "real",
+    "nonnegative": "positive",
+    "probability": "unit_interval",
+    "ordered_vector": "ordered",
+    "positive_ordered_vector": "positive_ordered",
+    "positive_definite": "covariance",
+    "corr_matrix": "correlation",
+    "cholesky": "lower_cholesky",
+    "corr_cholesky": "correlation_cholesky",
+}
+SHAPES = {
+    1: "Its last axis must be a vector of at least two entries. ",
+    2: "Its last two axes must be a square matrix, larger than 1 x 1 for correlations. ",
+}
+"""What a shape lacks, by the constraint's number of axes."""
+ROUNDING = 1e-5
+"""By how much values may miss their support, as a share of the event's size: draws made in float32 are welcome."""
+
+
+@dataclass(frozen=True, eq=False)
+class Support:
+    """Where one parameter lives; `transform` maps arrays of `free_shape`, any real numbers, onto it."""
+
+    shape: tuple[int, ...]
+    free_shape: tuple[int, ...]
+    words: str
+    constraint: Any = None  # NumPyro's; None for real numbers, which nothing maps
+    transform: Any = None
+
+    @property
+    def size(self) -> int:
+        """Entries of the flat vector: a simplex of K has K - 1, a K × K covariance K (K + 1) / 2."""
+        return int(np.prod(self.free_shape))
+
+    def constrain(self, free: Array) -> Array:
+        """The parameter's value at `free`, in its precision."""
+        if self.transform is None:
+            return free
+        free = jnp.asarray(free)
+        return self.transform(self._held(free)).astype(free.dtype)
+
+    def log_jacobian(self, free: Array) -> Array:
+        """log |∂ value / ∂ free|, of all entries together."""
+        free = jnp.asarray(free)
+        held = self._held(free)
+        return self.transform.log_abs_det_jacobian(held, self.transform(held)).sum().astype(free.dtype)
+
+    def _held(self, free: Array) -> Array:
+        # NumPyro's maps of vectors and matrices mix in constants of JAX's default precision, and some refuse another.
+        # Those of single numbers keep the one that they are given, and keep inside the support as it rounds.
+        return free if self.constraint.event_dim == 0 else free.astype(jnp.result_type(float))
+
+    def free(self, values: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Values `(..., *shape)` as `(..., size)` real numbers in float64, and which of them lie in the support.
+
+        Boundaries do not: they lie infinitely far away.
+        """
+        values = np.asarray(values, np.float64)
+        lead = values.shape[: values.ndim - len(self.shape)]
+        if self.transform is None:
+            return values.reshape(*lead, self.size), np.ones(lead, bool)
+        with jax.enable_x64(True):
+            found = self._inverse(jnp.asarray(values))
+            free, back = np.asarray(found).reshape(*lead, self.size), np.asarray(self.transform(found))
+        inside = np.isfinite(free).all(-1)
+        if events := self.constraint.event_dim:  # a matrix that is not symmetric has an inverse, that of another one
+            axes = tuple(range(-events, 0))
+            with np.errstate(invalid="ignore"):
+                slack = ROUNDING * np.abs(values).sum(axes, keepdims=True) + 1e-12
+                inside &= (np.abs(back - values) <= slack).reshape(*lead, -1).all(-1)
+        return free, inside
+
+    def _inverse(self, values: Array) -> Array:
+        from numpyro.distributions.transforms import StickBreakingTransform
+
+        if isinstance(self.transform, StickBreakingTransform):
+            # NumPyro takes what is left of the stick as 1 - cumsum, which loses small shares to rounding.
+            left = jnp.cumsum(values[..., :0:-1], axis=-1)[..., ::-1]
+            return jnp.log(values[..., :-1] / left) + jnp.log(jnp.arange(left.shape[-1], 0, -1))
+        return self.transform.inv(values)
+
+    def scalar_names(self, name: str) -> list[str]:
+        """A name for each entry of the flat vector: `beta[3]`, `log(sigma)`, `logit(p[0])`, `w~[1]`."""
+        kind = type(self.transform).__name__
+        form = {"NoneType": "{}{}", "ExpTransform": "log({}{})", "SigmoidTransform": "logit({}{})"}.get(kind, "{}~{}")
+        indices = [f"[{', '.join(map(str, index))}]" if index else "" for index in np.ndindex(*self.free_shape)]
+        return [form.format(name, index) for index in indices]
+
+
+def supports_of(shapes: Mapping[str, tuple[int, ...]], constraints: Any) -> dict[str, Support]:
+    """Where each parameter lives, in the order of the flat vector.
+
+    Raises
+    ------
+    ModelError
+        Where a constraint is not known, is no parameter's, or does not fit its shape.
+    """
+    if constraints is None:
+        constraints = {}
+    if not isinstance(constraints, Mapping):
+        raise ModelError(
+            f"constraints={constraints!r} is no dict. Pass constraints by the parameters' names, such as "
+            "{'sigma': 'positive'}; a theta that is one bare array is named 'theta'."
+        )
+    for name in constraints:
+        if name not in shapes:
+            raise ModelError(
+                f"constraints names {name!r}, which is no parameter. Valid: {', '.join(map(repr, shapes))}. Pass "
+                "constraints={'" + next(iter(shapes), "sigma") + "': 'positive'}, for example."
+            )
+    return {name: support_of(name, shape, constraints.get(name, "real")) for name, shape in shapes.items()}
+
+
+def support_of(name: str, shape: tuple[int, ...], constraint: Any) -> Support:
+    """Where one parameter lives: `constraint` is a name or NumPyro's own object."""
+    known = SYNONYMS.get(constraint, constraint) if isinstance(constraint, str) else None
+    if known == "real":
+        return Support(shape, shape, SUPPORTS["real"][1])
+    from numpyro.distributions import biject_to, constraints
+
+    if known in SUPPORTS:
+        attribute, words = SUPPORTS[known]
+        words, meant = f"{words} ({known!r})", getattr(constraints, attribute)
+    else:
+        words, meant = f"values of NumPyro's {constraint!r}", constraint
+    if not isinstance(meant, constraints.Constraint):
+        names = ", ".join(map(repr, [*SUPPORTS, *SYNONYMS]))
+        raise ModelError(
+            f"constraints[{name!r}]={constraint!r} is not known. Valid: {names}, or a constraint of NumPyro. Pass "
+            f"constraints={{{name!r}: 'positive'}}, or numpyro.distributions.constraints.interval(0, 2), for example."
+        )
+    if meant in (constraints.real, constraints.real_vector, constraints.real_matrix):
+        return Support(shape, shape, SUPPORTS["real"][1])
+    try:
+        transform = biject_to(meant)
+    except NotImplementedError:
+        raise ModelError(
+            f"constraints[{name!r}]={constraint!r} has no map from real numbers: kernels move real parameters. Sum "
+            "discrete ones out of the model, and pass a continuous constraint, such as 'positive' or 'simplex'."
+        ) from None
+    except (TypeError, ValueError) as error:
+        raise ModelError(
+            f"constraints[{name!r}]={constraint!r} cannot be used: {error}. Pass its bounds as numbers or arrays."
+        ) from None
+    fits = len(shape) >= meant.event_dim
+    try:
+        free = tuple(transform.inverse_shape(shape)) if fits else ()
+        fits = fits and min(free, default=1) > 0 and tuple(transform.forward_shape(free)) == shape
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise ModelError(
+            f"init[{name!r}] has shape {shape}, which cannot hold {words}. {SHAPES.get(meant.event_dim, '')}"
+            f"Pass an init[{name!r}] of another shape, or another constraint."
+        )
+    return Support(shape, free, words, meant, transform)
+
+
+def outside(name: str, value: Any, support: Support, source: str) -> ModelError:
+    """The error for a value that violates its constraint."""
+    with jax.enable_x64(True):
+        example = np.round(np.asarray(support.constrain(jnp.zeros(support.free_shape))), 3).tolist()
+    return ModelError(
+        f"{source} gave {name!r} the value {np.asarray(value).tolist()}, which lies outside its support: "
+        f"{support.words}, boundaries excluded. Pass {name}={example}, for example."
+    )
