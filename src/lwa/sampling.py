@@ -80,10 +80,10 @@ def sample(
         What is to be inferred, a `lwa.Model`.
     data
         An array or a dict of arrays sharing their first axis, a pandas or polars DataFrame, an Arrow table, the path
-        of a `.npy` file, or a `lwa.Rows`.
+        of a `.npy` file, or a `lwa.Rows`; for ordered data also a list of such series.
     subset_size
-        n, the rows of a subset U (its groups, or the steps of its window); or `"auto"`: the fewest with which sds are predicted to be right to `tolerance`, as
-        far as the budget goes.
+        n, the rows of a subset U (its groups, or the scored steps of its window); or `"auto"`: the fewest with which
+        sds are predicted to be right to `tolerance`, as far as the budget goes.
     target
         What θ is scored by given U: `"calibrated"` (log p + ⟨g_N, δ⟩ + N/n Σ_U R_k(A_U δ), δ = θ - θ̂): the linear term
         from all rows, only the remainder from U; `"powered"` (log p + N/n Σ_U ℓ_k); `"subposterior"` (log p + Σ_U ℓ_k).
@@ -94,7 +94,9 @@ def sample(
     summary
         S, by which subsets are compared with all rows: `"auto"` (the mean of every column in units of its spread),
         `lwa.summaries.PerRow(function)` or `lwa.summaries.Counts(column)`. For `"calibrated"`, `"auto"` is
-        nothing: U is transported instead. `lwa.summaries.Curvature()` chooses subsets by their curvature.
+        nothing: U is transported instead. `lwa.summaries.Curvature()` chooses subsets by their curvature. For ordered
+        data `"auto"` is nothing too; windows have summaries of their own, `Quantiles(0.2, 0.5, 0.8)`,
+        `Autocorrelations(5)`, `MinMax()`, `Moments(2)`, `Custom(function)` and `Combine` of these.
     epsilon
         ε of ν(U) ∝ Φ(‖S̄(Y_U) - s_N‖/ε), or `"auto"`: the tightest at which a quarter of U's proposals are accepted.
     draws, tune, chains
@@ -106,7 +108,8 @@ def sample(
     budget
         Seconds, a time such as `"10 min"`, or `lwa.RowReads(10**9)`: tune and sampling stop at whichever comes first.
     subset_move
-        R: `lwa.subsets.Swap(k)` (default, k = 1), `lwa.subsets.Free()` or `lwa.subsets.Fixed()`.
+        R: `lwa.subsets.Swap(k)` (default, k = 1), `lwa.subsets.Free()` or `lwa.subsets.Fixed()`; for ordered data
+        `lwa.subsets.Window(local, rate)` in place of the first.
     subset_weight
         Φ: `"gaussian"`, `"laplace"` or `"epanechnikov"`.
     kernel
@@ -148,7 +151,8 @@ def sample(
     if not isinstance(model, Model):
         raise InputError(f"model is of type {type(model).__name__}. Pass a lwa.Model(log_likelihood, log_prior, init).")
     settings = Settings.check(
-        ordered=model.ordered is not False, subset_size=subset_size, target=target, exact=exact, summary=summary, epsilon=epsilon, draws=draws, tune=tune,
+        ordered=model.ordered is not False, subset_size=subset_size, target=target, exact=exact, summary=summary,
+        epsilon=epsilon, draws=draws, tune=tune,
         chains=chains, thinning=thinning, seed=seed, budget=budget, subset_move=subset_move,
         subset_weight=subset_weight, kernel=kernel, refresh_steps=refresh_steps, leverage=leverage,
         transport=transport, tolerance=tolerance, reference=reference, precision=precision,

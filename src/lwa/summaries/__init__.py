@@ -36,8 +36,8 @@ __all__ = [
 
 
 def as_summary(summary: object, *, weighted: bool, calibrated: bool = False, ordered: bool = False) -> Summary | None:
-    """S as given. `"auto"` is left open for the calibrated target and for windows, which then weigh the same; else it is
-    the mean of every column in units of its spread, or nothing where Φ plays no part."""
+    """S as given. `"auto"` is left open for the calibrated target and for windows, which then weigh the same; else it
+    is the mean of every column in units of its spread, or nothing where Φ plays no part."""
     if isinstance(summary, Summary):
         require_kind(summary, ordered=ordered)
         return summary
