@@ -151,7 +151,7 @@ MAY_IMPORT = {
     "models": ["errors", "rows"],
     "target": ["errors", "models", "rows"],
     "calibration": ["models", "reference", "rows", "summaries", "target"],
-    "parameters": ["errors", "decision", "reference", "target"],
+    "parameters": ["errors", "decision", "models", "reference", "target"],
 }
 
 

@@ -19,7 +19,7 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
     settings, problem, kept = run.settings, run.problem, outcome.kept
     model = problem.target.model
     posterior = model.by_name(kept.theta)
-    stats = {name: values for name, values in kept._asdict().items() if name != "theta"}
+    stats = {name: values for name, values in kept._asdict().items() if name not in ("theta", "extra")} | kept.extra
     if problem.subsets.statistic.dimension == 0:
         stats["subset_distance"] = np.full_like(stats["subset_distance"], np.nan)
     told = run.warned + remarks(run, outcome)
@@ -87,6 +87,13 @@ def remarks(run: Run, outcome: Outcome) -> list[str]:
         told.append(
             f"{outcome.invalid} proposals ({share:.1%}) had a log target that was NaN or +inf and were rejected. "
             "Mend the model there, or give those values log density -inf."
+        )
+    diverging = outcome.kept.extra.get("diverging", np.zeros(0, bool))
+    if diverging.any():
+        told.append(
+            f"Trajectories diverged before {diverging.sum()} of the kept draws ({diverging.mean():.1%}): regions that "
+            "need shorter steps are visited too rarely. Pass a larger target_accept to the kernel, or write the model "
+            "with other parameters."
         )
     lag, size = step_of_the_mode(run), run.problem.subsets.n
     if lag > 2.0 * run.settings.refresh_steps**0.5:

@@ -9,9 +9,8 @@ import numpy as np
 from jax import Array
 
 from lwa.errors import InputError
-from lwa.parameters.kernel import Evaluate, Info, Kernel, log_uniform, metropolis
+from lwa.parameters.kernel import Info, Metropolis, log_uniform
 from lwa.reference import Reference
-from lwa.target import Terms
 
 
 class Tuning(NamedTuple):
@@ -43,7 +42,7 @@ def is_real(value: object) -> bool:
 
 
 @dataclass(frozen=True)
-class RandomWalk(Kernel):
+class RandomWalk(Metropolis):
     """Gaussian random walk, shaped by the covariance of its own path and scaled to an acceptance rate.
 
     The covariance is Haario's, with weights that grow with time so that the way from the start is forgotten; the
@@ -88,16 +87,9 @@ class RandomWalk(Kernel):
             jnp.asarray(reference is not None), jnp.asarray(False),
         )  # fmt: skip
 
-    def propose(self, tuning: Tuning, theta: Array, direction: Array) -> Array:
-        """θ' = θ + scale · factor · z."""
-        return theta + jnp.exp(tuning.log_scale) * (tuning.factor @ direction)
-
-    def step(
-        self, noise: Noise, tuning: Tuning, theta: Array, terms: Terms, evaluate: Evaluate
-    ) -> tuple[Array, Terms, Info]:
-        """Q is symmetric."""
-        proposed = self.propose(tuning, theta, noise.direction)
-        return metropolis(noise.log_u, theta, terms, proposed, evaluate(proposed))
+    def propose(self, noise: Any, tuning: Tuning, theta: Array) -> tuple[Array, float]:
+        """θ' = θ + scale · factor · z, which is symmetric."""
+        return theta + jnp.exp(tuning.log_scale) * (tuning.factor @ noise.direction), 0.0
 
     def steer(self, tuning: Tuning, noise: Any, info: Info, gain: Array) -> Tuning:
         """log scale ← log scale + gain (acceptance - target)."""
