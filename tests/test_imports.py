@@ -14,6 +14,7 @@ import lwa
 SOURCE = Path(lwa.__file__).parent
 OPTIONAL = [
     "arviz",
+    "blackjax",
     "h5netcdf",
     "jax",
     "matplotlib",
@@ -26,7 +27,7 @@ OPTIONAL = [
     "typer",
     "xarray",
 ]
-ADAPTERS = ["arviz", "h5netcdf", "matplotlib", "pandas", "polars", "pyarrow", "scipy", "xarray"]
+ADAPTERS = ["arviz", "blackjax", "h5netcdf", "matplotlib", "pandas", "polars", "pyarrow", "scipy", "xarray"]
 
 
 def loaded_by(statement, names):

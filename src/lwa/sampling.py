@@ -16,11 +16,14 @@ from lwa.conclusion import conclude
 from lwa.errors import InputError, LwaWarning, ModelError
 from lwa.models.check import check_model
 from lwa.models.model import Model
+from lwa.parameters.choice import choose_kernel
+from lwa.parameters.gradient import Gradient
+from lwa.parameters.kernel import Kernel
 from lwa.pipeline import Cohort, Problem, as_held, evaluate, warm_up
 from lwa.planning import Plan, plan, require_room, subset_chain
 from lwa.progress import Display
 from lwa.randomness import Purpose, generator
-from lwa.reference import Reference, find_reference, reference_at, require_derivatives
+from lwa.reference import Reference, find_reference, reference_at, require_derivatives, require_gradients
 from lwa.result import Result
 from lwa.rows import Rows, as_rows, survey
 from lwa.rows.slots import to_columns
@@ -102,7 +105,10 @@ def sample(
     subset_weight
         Φ: `"gaussian"`, `"laplace"` or `"epanechnikov"`.
     kernel
-        Q: `"auto"`, `lwa.parameters.RandomWalk(...)` or, for `"calibrated"`, `lwa.parameters.Autoregressive(...)`.
+        Q, of `lwa.parameters`: `RandomWalk(...)`, adaptive; `Blockwise([["mu"], ["sigma", "beta"]])`, one block of
+        parameters at a time; `MALA(...)`, `HMC(steps=8)` and `NUTS(...)`, along the gradient; for `"calibrated"` also
+        `Autoregressive(...)` and `Independence(df=8)`, from the Gaussian or Student's t at θ̂. `"auto"` is
+        autoregressive for `"calibrated"`, else the random walk.
     refresh_steps
         L, the θ moves after a refresh of U. θ's law is the mixture Σ_U ν(U) π(θ|Y_U) only as L grows.
     initvals
@@ -182,6 +188,11 @@ def prepare(
     one = rows.take(np.zeros(1, np.int64))
     check_model(model, one, np.float32)
     calibrated = settings.target == "calibrated"
+    kernel = settings.kernel or choose_kernel(model.dimension, calibrated)
+    settings = replace(settings, kernel=kernel)
+    kernel = kernel.bind(model)
+    if isinstance(kernel, Gradient):
+        require_gradients(model, one, type(kernel).__name__)
     informed = settings.summary is None or (calibrated and isinstance(settings.summary, Curvature))
     gathering = None if informed or settings.summary is None else settings.summary.gather()
     visitors = [] if gathering is None else [gathering.visit]
@@ -190,7 +201,7 @@ def prepare(
     if calibrated:
         require_derivatives(model, one)
         require_room(model, settings, N)
-        warming = warm_up_beside(rehearsal(model, rows, settings), settings)
+        warming = warm_up_beside(rehearsal(model, rows, settings, kernel), settings)
     expanded = expand(model, rows, settings, given, display) if calibrated else None
     most = rows_within(settings, N, N / max(1e-3, time.monotonic() - began))
     statistic = gathering.finish() if gathering else None
@@ -199,7 +210,7 @@ def prepare(
     settings = replace(settings, subset_size=subsets.n)
     scored = Target(model, power(settings.target, subsets.n, N), None if expanded is None else expansion_of(expanded))
     guess = first_guess(settings)
-    problem = Problem(subsets, scored, settings.kernel, settings.refresh_steps, settings.tune, guess, expanded)
+    problem = Problem(subsets, scored, kernel, settings.refresh_steps, settings.tune, guess, expanded)
     warming = warming or warm_up_beside(problem, settings)
     batches = [subsets.take(U) for _, U in planned.firsts]
     around = [expanded.theta] if expanded is not None else given
@@ -226,7 +237,7 @@ def first_guess(settings: Settings) -> Any:
     return np.float64 if settings.precision == "float64" else np.float32
 
 
-def rehearsal(model: Model, rows: Rows, settings: Settings) -> Problem | None:
+def rehearsal(model: Model, rows: Rows, settings: Settings, kernel: Kernel) -> Problem | None:
     """A problem of the shapes that the default will most likely have, before anything is known but shapes."""
     if settings.subset_size is None or settings.summary is not None:
         return None
@@ -234,9 +245,7 @@ def rehearsal(model: Model, rows: Rows, settings: Settings) -> Problem | None:
     nowhere = Reference(np.zeros(d), np.zeros(d), np.eye(d), np.zeros((d, d)), 0)
     subsets = subset_chain(model, rows, settings, settings.subset_size, None, nowhere, None)
     scored = Target(model, power(settings.target, subsets.n, N), expansion_of(nowhere))
-    return Problem(
-        subsets, scored, settings.kernel, settings.refresh_steps, settings.tune, first_guess(settings), nowhere
-    )
+    return Problem(subsets, scored, kernel, settings.refresh_steps, settings.tune, first_guess(settings), nowhere)
 
 
 def warm_up_beside(problem: Problem | None, settings: Settings) -> Future[None] | None:
