@@ -93,7 +93,7 @@ class Player:
 
     def __init__(self, run: Run, meter: Meter, interruption: Interruption, pool: ThreadPoolExecutor) -> None:
         self.run, self.meter, self.interruption, self.pool = run, meter, interruption, pool
-        self.blocks = Blocks()
+        self.blocks = Blocks(max(1, ADAPT_EVERY // run.problem.kernel.most_evaluations()))
         self.position = self.invalid = self.refreshed = self.transitions = self.infeasible = 0
         self.furthest = 0.0
         self.rate = 0.0  # moves a second

@@ -170,7 +170,7 @@ class Blockwise(Metropolis):
         return tuning._replace(log_scale=tuning.log_scale.at[noise.block].add(step))
 
     def adapt(self, tuning: Tuning, path: Array, moves: Array) -> Tuning:
-        """Each block by the covariance of its own path, once it has moved about as often as a page of it is long."""
+        """Each block by the covariance of its own path, once about as many moves as the path is long were its own."""
         own = moves / self.count
         path = jnp.pad(path.astype(jnp.float64), ((0, 0), (0, 1)))  # what blocks are filled up with
         groups, log_scale = [], tuning.log_scale
@@ -191,7 +191,8 @@ class Blockwise(Metropolis):
         """How many blocks, and their step sizes in units of their shapes."""
         scales = np.exp(np.mean(tuning.log_scale, axis=0))
         sizes = f"{scales.min():.2g}" if len(scales) == 1 else f"{scales.min():.2g} to {scales.max():.2g}"
-        return f"adaptive random walk over {len(scales)} blocks, step size {sizes}"
+        blocks = "1 block" if len(scales) == 1 else f"{len(scales)} blocks"
+        return f"adaptive random walk over {blocks}, step size {sizes}"
 
 
 def require_partition(blocks: Sequence[Sequence[str]], names: list[str]) -> None:
