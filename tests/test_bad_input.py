@@ -85,7 +85,7 @@ NAMED = {
     "subset_weight": ["'gaussian'", "'laplace'", "'epanechnikov'"],
     "subset_move": ["lwa.subsets.Swap(k)", "lwa.subsets.Free()", "lwa.subsets.Fixed()"],
     "summary": ["'auto'", "lwa.summaries.PerRow(function)", "lwa.summaries.Counts(column)"],
-    "kernel": ["'auto'", "lwa.parameters.RandomWalk(...)"],
+    "kernel": ["'auto'", *(f"lwa.parameters.{name}(...)" for name in ("RandomWalk", "Blockwise", "HMC", "NUTS"))],
     "precision": ["'auto'", "'float32'", "'float64'"],
     "epsilon": ["a positive number", "'auto'"],
     "thinning": ["a whole number >= 1", "'auto'"],

@@ -14,6 +14,7 @@ import lwa
 SOURCE = Path(lwa.__file__).parent
 OPTIONAL = [
     "arviz",
+    "blackjax",
     "h5netcdf",
     "jax",
     "matplotlib",
@@ -28,7 +29,19 @@ OPTIONAL = [
     "typer",
     "xarray",
 ]
-ADAPTERS = ["arviz", "h5netcdf", "matplotlib", "numba", "numpyro", "pandas", "polars", "pyarrow", "scipy", "xarray"]
+ADAPTERS = [
+    "arviz",
+    "blackjax",
+    "h5netcdf",
+    "matplotlib",
+    "numba",
+    "numpyro",
+    "pandas",
+    "polars",
+    "pyarrow",
+    "scipy",
+    "xarray",
+]
 
 
 def loaded_by(statement, names):
@@ -163,7 +176,7 @@ MAY_IMPORT = {
     "models": ["errors", "rows"],
     "target": ["errors", "models", "rows"],
     "calibration": ["models", "reference", "rows", "summaries", "target"],
-    "parameters": ["errors", "decision", "reference", "target"],
+    "parameters": ["errors", "decision", "models", "reference", "target"],
 }
 
 

@@ -42,9 +42,15 @@ class Run:
     layout: Layout
 
     @property
+    def subset_size(self) -> int:
+        """n: rows, groups, or the steps of a window."""
+        assert self.settings.subset_size is not None
+        return self.settings.subset_size
+
+    @property
     def rows_a_move(self) -> int:
-        """Rows that the log-likelihood reads when every chain moves once."""
-        return self.problem.reads * self.settings.chains
+        """Rows that the log-likelihood reads at the most when every chain moves once."""
+        return self.problem.kernel.most_evaluations() * self.problem.reads * self.settings.chains
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,7 @@ class Player:
 
     def __init__(self, run: Run, meter: Meter, interruption: Interruption, pool: ThreadPoolExecutor) -> None:
         self.run, self.meter, self.interruption, self.pool = run, meter, interruption, pool
-        self.blocks = Blocks()
+        self.blocks = Blocks(max(1, ADAPT_EVERY // run.problem.kernel.most_evaluations()))
         self.position = self.invalid = self.refreshed = self.transitions = self.infeasible = 0
         self.furthest = 0.0
         self.rate = 0.0  # moves a second
@@ -117,7 +123,8 @@ class Player:
         self.rate = moves / took if self.position else 0.0  # the first block compiles
         self.blocks = self.blocks.after(took, moves)
         self.position += moves
-        self.meter.rows += moves * self.run.rows_a_move
+        evaluations = np.concatenate([done.evaluations for done in played], axis=1)[:, : self.run.settings.chains]
+        self.meter.rows += int(evaluations.sum(dtype=np.int64)) * self.run.problem.reads
         for done in played:
             self.invalid += int(done.invalid.sum())
             self.refreshed += int(done.refreshed.sum())
@@ -150,11 +157,11 @@ def tune(player: Player, run: Run, display: Display) -> NDArray[Any]:
 
 def keep(player: Player, run: Run, thinning: int, display: Display) -> tuple[Kept, str]:
     """Sample; returns the draws, and why it stopped early where it did."""
-    settings, size = run.settings, len(run.cohorts[0].chains)
-    recorders = [Recorder(thinning, run.problem.reads) for _ in range(settings.chains)]
+    settings, size, extra = run.settings, len(run.cohorts[0].chains), run.problem.kernel.extra()
+    recorders = [Recorder(thinning, run.problem.reads, extra) for _ in range(settings.chains)]
 
     def result(stopped: str) -> tuple[Kept, str]:
-        return stack(recorders, run.problem.target.model.dimension, settings.draws), stopped
+        return stack(recorders, run.problem.target.model.dimension, settings.draws, extra), stopped
 
     def kept() -> int:
         return min(recorder.count for recorder in recorders)
@@ -184,42 +191,46 @@ def keep_exact(player: Player, run: Run, thinning: int, display: Display) -> tup
     for cohort in run.cohorts:
         cohort.close()
     surrogates, values, made = surrogates_of(run.cohorts, thinning), None, list[Corrected]()
-    reads = (thinning * run.problem.reads + run.survey.length) * settings.chains
+    n, N = run.problem.reads, run.survey.length
+    most = thinning * run.rows_a_move + N * settings.chains
     while len(made) < settings.draws:
-        if player.interruption.asked or player.meter.share() >= 1 or player.meter.rows_left() < reads:
+        if player.interruption.asked or player.meter.share() >= 1 or player.meter.rows_left() < most:
             reason = "interrupted" if player.interruption.asked else "the budget was spent"
-            return joined(made, run, thinning), f"{reason} after {len(made)} of {settings.draws} draws"
+            return joined(made, run), f"{reason} after {len(made)} of {settings.draws} draws"
         try:
             done, values = correct(surrogates, run.problem, values)
         except Exception as error:
             if not made:
                 raise
             what = f"{type(error).__name__} after {len(made)} of {settings.draws} draws: {error}"
-            return joined(made, run, thinning), what
+            return joined(made, run), what
         made.append(jax.tree.map(lambda *leaves: np.concatenate(leaves)[: settings.chains], *done))
         player.position += thinning
-        player.meter.rows += reads
+        player.meter.rows += int(made[-1].evaluations.sum()) * n + N * settings.chains
         rate = np.mean([one.accepted.mean() for one in made])
         display.show("exact draws", len(made), settings.draws, f"corrections accepted {rate:.2f}")
-    return joined(made, run, thinning), ""
+    return joined(made, run), ""
 
 
-def joined(made: list[Corrected], run: Run, thinning: int) -> Kept:
+def joined(made: list[Corrected], run: Run) -> Kept:
     """Corrected draws as `(chains, draws, ...)`."""
     if not made:
-        return stack([Recorder(1, 1) for _ in range(run.settings.chains)], run.problem.target.model.dimension, 0)
+        extra, dimension = run.problem.kernel.extra(), run.problem.target.model.dimension
+        return stack([Recorder(1, 1, extra) for _ in range(run.settings.chains)], dimension, 0, extra)
     all_of = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *made)
-    reads = np.full(all_of.accepted.shape, thinning * run.problem.reads + run.survey.length, np.int64)
+    reads = all_of.evaluations * run.problem.reads + run.survey.length
     return Kept(
-        all_of.theta, all_of.log_posterior, all_of.acceptance, all_of.accepted, all_of.refreshed, all_of.distance, reads
-    )
+        all_of.theta, all_of.log_posterior, all_of.acceptance, all_of.accepted, all_of.refreshed, all_of.distance,
+        reads, all_of.extra,
+    )  # fmt: skip
 
 
 def forecast(player: Player, run: Run, thinning: int) -> str:
     """What the draws will cost, at the speed of tune."""
     moves = run.settings.draws * thinning
     seconds = f", about {moves / player.rate:.0f} s" if player.rate else ""
-    reads = moves * run.rows_a_move
+    rows = player.meter.rows / player.position if player.position else run.rows_a_move
+    reads = round(moves * rows)
     return f"Keeping one draw in {thinning} moves: {moves:,} moves a chain, {reads:,} row reads{seconds}."
 
 

@@ -19,7 +19,7 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
     settings, problem, kept = run.settings, run.problem, outcome.kept
     model = run.layout.given
     posterior = model.by_name(kept.theta)
-    stats = {name: values for name, values in kept._asdict().items() if name != "theta"}
+    stats = {name: values for name, values in kept._asdict().items() if name not in ("theta", "extra")} | kept.extra
     if problem.subsets.statistic.dimension == 0:
         stats["subset_distance"] = np.full_like(stats["subset_distance"], np.nan)
     told = run.warned + remarks(run, outcome)
@@ -75,10 +75,11 @@ def step_of_the_mode(run: Run) -> float:
     To first order the mode moves by H_N⁻¹ (N/n) Σ (g_in - g_out), and rows' gradients have variance H_N / N where the
     model is right: √(2 k N) / n along any direction, whatever the model.
     """
-    settings, N, n = run.settings, run.survey.length, run.problem.subsets.n
-    if settings.target != "powered" or settings.exact or n == N:
+    settings, subsets, N, n = run.settings, run.problem.subsets, run.survey.length, run.subset_size
+    if settings.target != "powered" or settings.exact or subsets.n == len(subsets.rows):
         return 0.0
-    return float(np.sqrt(2 * run.problem.subsets.move.replaced(n) * N) / n)
+    exchanged = n * subsets.move.replaced(subsets.n) / subsets.n  # of a window all, at a remote jump
+    return float(np.sqrt(2 * exchanged * N) / n)
 
 
 def remarks(run: Run, outcome: Outcome) -> list[str]:
@@ -92,9 +93,17 @@ def remarks(run: Run, outcome: Outcome) -> list[str]:
             f"{outcome.invalid} proposals ({share:.1%}) had a log target that was NaN or +inf and were rejected. "
             "Mend the model there, or give those values log density -inf."
         )
-    lag, size = step_of_the_mode(run), run.problem.subsets.n
+    diverging = outcome.kept.extra.get("diverging", np.zeros(0, bool))
+    if diverging.any():
+        told.append(
+            f"Trajectories diverged before {diverging.sum()} of the kept draws ({diverging.mean():.1%}): regions that "
+            "need shorter steps are visited too rarely. Pass a larger target_accept to the kernel, or write the model "
+            "with other parameters."
+        )
+    lag, size = step_of_the_mode(run), run.subset_size
     if lag > 2.0 * run.settings.refresh_steps**0.5:
-        enough = "" if run.problem.subsets.move.replaced(size) == size else f"subset_size={int(lag * size / 2) + 1}, "
+        whole = run.problem.subsets.move.replaced(run.problem.subsets.n) == run.problem.subsets.n
+        enough = "" if whole else f"subset_size={int(lag * size / 2) + 1}, "
         told.append(
             f"Each refresh of U moves the subset's own mode by about {lag:.0f} posterior sds, faster than theta "
             f"follows, so the draws lag behind. Pass {enough}refresh_steps={int(lag**2 / 4) + 1} or "
@@ -108,7 +117,7 @@ def remarks(run: Run, outcome: Outcome) -> list[str]:
     if outcome.infeasible:
         told.append(
             f"In {outcome.infeasible:.1%} of the moves the subset's curvature was not positive definite and theta held "
-            f"still. Pass subset_size={2 * run.problem.subsets.n}."
+            f"still. Pass subset_size={2 * run.subset_size}."
         )
     if outcome.kept.lp.size and (rate := float(outcome.kept.acceptance_rate.mean())) < 0.05:
         told.append(f"Only {rate:.1%} of the moves were accepted: the kernel did not adapt. Pass a longer tune.")

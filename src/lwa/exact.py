@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 
 from lwa.algorithm import Subset, Tape, play
 from lwa.decision import accepts, probability
+from lwa.parameters.kernel import ADDED_UP, Info
 from lwa.pipeline import Cohort, Problem, as_held, blank_page, first_state, page_noise
 from lwa.randomness import Purpose, generator
+from lwa.recording import added_up
 from lwa.reference import log_posterior
 from lwa.rows.slots import to_columns
 from lwa.target import Given
@@ -35,6 +37,8 @@ class Corrected(NamedTuple):
     accepted: NDArray[np.bool_]
     refreshed: NDArray[np.float64]  # share of U proposals accepted since the last transition
     distance: NDArray[np.float64]
+    evaluations: NDArray[np.int64]  # of U's rows since the last transition
+    extra: dict[str, NDArray[Any]]  # the kernel's own, as `recording.Kept` has it
 
 
 class Streams(NamedTuple):
@@ -75,6 +79,8 @@ class Surrogate:
         self.theta: NDArray[Any] = np.asarray(theta, problem.dtype)
         self.done = streams.used
         self.refreshed = self.distance = np.empty(0)
+        self.evaluations: NDArray[np.int64] = np.empty(0, np.int64)
+        self.extra: dict[str, NDArray[Any]] = {}
 
     def _each(self, of_chains: Any) -> Any:
         """What belongs to a chain, for each of its θ."""
@@ -93,7 +99,8 @@ class Surrogate:
         state = state._replace(tuning=jax.tree.map(jnp.array, self.tuning))  # `play` takes the state's memory over
         before = np.asarray(state.terms.log_density)
         room = blank_page(problem, state, self.steps)
-        state, _ = play(state, room, self._tape(given), 0, self.steps, problem.target, problem.kernel)
+        state, made = play(state, room, self._tape(given), 0, self.steps, problem.target, problem.kernel)
+        self.evaluations, self.extra = told(jax.tree.map(np.asarray, made.info))
         with np.errstate(invalid="ignore"):  # -inf both times where U is infeasible: NaN, so that it is refused
             return np.asarray(state.theta), before - np.asarray(state.terms.log_density)
 
@@ -127,11 +134,22 @@ class Surrogate:
             accept,
             self.refreshed,
             self.distance,
+            self.evaluations,
+            self.extra,
         )
 
     def _decision(self, name: int) -> float:
         """The log uniform of one correction."""
         return float(np.log(generator(self.problem.seed, self.streams.decision, name, self.done).random()))
+
+
+def told(info: Info) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
+    """What K moves read and what the kernel has to say of them, from arrays `(K, ...)`."""
+    extra = {
+        name: added_up(name, values.sum(0, dtype=np.int64)) if name in ADDED_UP else values[-1]
+        for name, values in info.extra.items()
+    }
+    return info.evaluations.sum(0, dtype=np.int64), extra
 
 
 def surrogates_of(cohorts: Sequence[Cohort], steps: int) -> list[Surrogate]:

@@ -74,6 +74,8 @@ class Moves(NamedTuple):
     refreshed: NDArray[np.bool_]
     ends: NDArray[np.bool_]
     distance: NDArray[np.float64]
+    evaluations: NDArray[np.int32]
+    extra: dict[str, NDArray[Any]]
 
 
 class Cohort:
@@ -177,6 +179,8 @@ class Cohort:
             u.refreshed[at:end],
             u.ends[at:end],
             u.distance[at:end],
+            info.evaluations,
+            info.extra,
         )
 
 
@@ -240,7 +244,8 @@ def unshared(leaf: Array) -> Array:
 def blank_page(problem: Problem, state: State, moves: int) -> Draw:
     """Room for the draws of so many moves. NumPy's zeros: those of JAX are a program to compile for every shape."""
     shape = (moves, len(state.theta))
-    info = Info(np.zeros(shape), np.zeros(shape, bool), np.zeros(shape, bool))
+    extra = {name: np.zeros(shape, zero.dtype) for name, zero in problem.kernel.extra().items()}
+    info = Info(np.zeros(shape), np.zeros(shape, bool), np.zeros(shape, bool), np.zeros(shape, np.int32), extra)
     return jax.device_put(Draw(np.zeros((moves, *state.theta.shape), problem.dtype), np.zeros(shape), info))
 
 

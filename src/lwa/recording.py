@@ -1,10 +1,13 @@
 """From θ moves to kept draws: every `thinning`-th transition of Algorithm 1, with what happened since the last one."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from lwa.parameters.kernel import ADDED_UP
 from lwa.pipeline import Moves
 
 
@@ -18,18 +21,19 @@ class Kept(NamedTuple):
     subset_accepted: NDArray[np.float64]  # share of U proposals accepted since the last kept draw
     subset_distance: NDArray[np.float64]
     n_rows_read: NDArray[np.int64]  # by the log-likelihood since the last kept draw
+    extra: dict[str, NDArray[Any]]  # the kernel's own, added up since the last kept draw or that of the last move
 
 
 class Recorder:
-    """The kept draws of one chain, as its moves come in."""
+    """The kept draws of one chain, as its moves come in; `extra` has a zero of all that its kernel tells besides."""
 
-    def __init__(self, thinning: int, n: int) -> None:
+    def __init__(self, thinning: int, n: int, extra: Mapping[str, np.generic]) -> None:
         self.thinning, self.n = thinning, n
+        self.added = [name for name in extra if name in ADDED_UP]
         self.parts: list[Kept] = []
         self.count = 0
-        self.open: NDArray[np.int64] = np.zeros(
-            4, np.int64
-        )  # since the last kept draw: moves, acceptance, refreshes, transitions
+        # Since the last kept draw: moves, acceptance, refreshes, transitions, evaluations, and the kernel's own.
+        self.open: NDArray[np.int64] = np.zeros(5 + len(self.added), np.int64)
 
     def add(self, moves: Moves, chain: int) -> None:
         """Keep what is due among these moves of the cohort's `chain`-th chain.
@@ -38,10 +42,11 @@ class Recorder:
         """
         ends = moves.ends[:, chain]
         acceptance = np.rint(moves.acceptance[:, chain] * 2.0**32).astype(np.int64)
-        running = np.stack([np.ones_like(acceptance), acceptance, moves.refreshed[:, chain], ends]).cumsum(axis=1)
-        running += self.open[:, None]
+        counts = [moves.refreshed, moves.ends, moves.evaluations, *(moves.extra[name] for name in self.added)]
+        running = np.stack([np.ones_like(acceptance), acceptance, *(count[:, chain] for count in counts)])
+        running = running.cumsum(axis=1) + self.open[:, None]
         due = np.flatnonzero(ends & (running[3] % self.thinning == 0))
-        made, accepted, refreshes, transitions = np.diff(running[:, due], axis=1, prepend=0)
+        made, accepted, refreshes, transitions, evaluations, *sums = np.diff(running[:, due], axis=1, prepend=0)
         self.parts.append(
             Kept(
                 moves.theta[due, chain].astype(np.float64),
@@ -50,7 +55,9 @@ class Recorder:
                 moves.accepted[due, chain],
                 refreshes / transitions,
                 moves.distance[due, chain],
-                made * self.n,
+                evaluations * self.n,
+                {name: values[due, chain] for name, values in moves.extra.items()}
+                | {name: added_up(name, total) for name, total in zip(self.added, sums, strict=True)},
             )
         )
         self.count += len(due)
@@ -62,15 +69,21 @@ class Recorder:
 
     def all(self) -> Kept:
         """Everything kept so far."""
-        return Kept(*(np.concatenate(leaves) for leaves in zip(*self.parts, strict=True)))
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *self.parts)
 
 
-def stack(recorders: list[Recorder], dimension: int, most: int) -> Kept:
+def added_up(name: str, total: NDArray[np.int64]) -> NDArray[Any]:
+    """How often, or how many; of trajectories that diverged, whether there was any."""
+    return total > 0 if name == "diverging" else total
+
+
+def stack(recorders: list[Recorder], dimension: int, most: int, extra: Mapping[str, np.generic]) -> Kept:
     """The draws of all chains as `(chains, draws, ...)`; as many as every chain has, `most` at the most."""
     length = min([most, *(recorder.count for recorder in recorders)])
     if length == 0:
         none = np.empty((len(recorders), 0))
         theta = np.empty((len(recorders), 0, dimension))
-        return Kept(theta, none, none, none.astype(bool), none, none, none.astype(np.int64))
+        nothing = {name: none.astype(zero.dtype) for name, zero in extra.items()}
+        return Kept(theta, none, none, none.astype(bool), none, none, none.astype(np.int64), nothing)
     kept = [recorder.all() for recorder in recorders]
-    return Kept(*(np.stack([leaf[:length] for leaf in leaves]) for leaves in zip(*kept, strict=True)))
+    return jax.tree.map(lambda *leaves: np.stack([leaf[:length] for leaf in leaves]), *kept)

@@ -133,20 +133,46 @@ def require_derivatives(model: Model, one: Any) -> None:
     ModelError
         With what JAX said, and which targets do without.
     """
+    if fault := not_differentiable(model, one, lambda function: jax.jacfwd(jax.grad(function))):
+        name, reason = fault
+        raise ModelError(
+            f"target='calibrated' needs derivatives of {name}, and JAX cannot take them: {reason}. "
+            "Write it with functions that JAX differentiates twice, or pass target='powered' or 'subposterior', "
+            "which need none."
+        )
+
+
+def require_gradients(model: Model, one: Any, kernel: str) -> None:
+    """The same of gradients alone, which a kernel needs whatever the target.
+
+    Raises
+    ------
+    ModelError
+        With what JAX said, and which kernels do without.
+    """
+    if fault := not_differentiable(model, one, jax.grad):
+        name, reason = fault
+        raise ModelError(
+            f"kernel={kernel}(...) needs the gradient of {name}, and JAX cannot take it: {reason}. Write it with "
+            "functions that JAX differentiates, or pass kernel=lwa.parameters.RandomWalk(), which needs none."
+        )
+
+
+def not_differentiable(
+    model: Model, one: Any, derivative: Callable[[Callable[[Array], Array]], Callable[[Array], Array]]
+) -> tuple[str, str] | None:
+    """Which of a model's functions has no such derivative, and what JAX says; None where both have."""
     theta = jnp.asarray(model.ravel(model.init))
-    for name, function in (
-        ("log_likelihood", lambda theta: model.log_likelihood(model.unravel(theta), one).sum()),
-        ("log_prior", model.log_prior_at),
-    ):
+    functions: dict[str, Callable[[Array], Array]] = {
+        "log_likelihood": lambda theta: model.log_likelihood(model.unravel(theta), one).sum(),
+        "log_prior": model.log_prior_at,
+    }
+    for name, function in functions.items():
         try:
-            jax.eval_shape(jax.jacfwd(jax.grad(function)), theta)
+            jax.eval_shape(derivative(function), theta)
         except Exception as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise ModelError(
-                f"target='calibrated' needs derivatives of {name}, and JAX cannot take them: {reason.rstrip('.')}. "
-                "Write it with functions that JAX differentiates twice, or pass target='powered' or 'subposterior', "
-                "which need none."
-            ) from None
+            return name, (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    return None
 
 
 def require_curved(model: Model, found: Sums) -> None:

@@ -18,11 +18,14 @@ from lwa.layout import Layout, lay_out
 from lwa.memory import measured
 from lwa.models.check import check_model
 from lwa.models.model import Model
+from lwa.parameters.choice import choose_kernel
+from lwa.parameters.gradient import Gradient
+from lwa.parameters.kernel import Kernel
 from lwa.pipeline import Cohort, Problem, as_held, evaluate, warm_up
 from lwa.planning import NO_STATISTIC, SMALLEST, Plan, Steps, WindowColumn, plan, require_room, subset_chain
 from lwa.progress import Display
 from lwa.randomness import Purpose, generator
-from lwa.reference import Reference, find_reference, reference_at, require_derivatives
+from lwa.reference import Reference, find_reference, reference_at, require_derivatives, require_gradients
 from lwa.result import Result
 from lwa.rows import survey
 from lwa.rows.column import whole_column
@@ -113,7 +116,10 @@ def sample(
     subset_weight
         Φ: `"gaussian"`, `"laplace"` or `"epanechnikov"`.
     kernel
-        Q: `"auto"`, `lwa.parameters.RandomWalk(...)` or, for `"calibrated"`, `lwa.parameters.Autoregressive(...)`.
+        Q, of `lwa.parameters`: `RandomWalk(...)`, adaptive; `Blockwise([["mu"], ["sigma", "beta"]])`, one block of
+        parameters at a time; `MALA(...)`, `HMC(steps=8)` and `NUTS(...)`, along the gradient; for `"calibrated"` also
+        `Autoregressive(...)` and `Independence(df=8)`, from the Gaussian or Student's t at θ̂. `"auto"` is
+        autoregressive for `"calibrated"`, else the random walk.
     refresh_steps
         L, the θ moves after a refresh of U. θ's law is the mixture Σ_U ν(U) π(θ|Y_U) only as L grows.
     initvals
@@ -194,13 +200,18 @@ def prepare(layout: Layout, settings: Settings, given: list[NDArray[np.float64]]
     check_model(layout.given, layout.rows.take(np.zeros(1, np.int64)), np.float32)
     model, calibrated, warned = layout.model, settings.target == "calibrated", list[str]()
     gathering = gather(settings, layout)
+    kernel = settings.kernel or choose_kernel(model.dimension, calibrated)
+    settings = replace(settings, kernel=kernel)
+    kernel = kernel.bind(model)
+    if isinstance(kernel, Gradient):
+        require_gradients(model, layout.full.take(np.zeros(1, np.int64)), type(kernel).__name__)
     visitors = [] if gathering is None else [gathering.visit]
     surveyed = survey(layout.rows, visitors, progress=lambda done: display.show("all rows", done, N))
     warming, expanded, steps = None, None, None
     if calibrated:
         require_derivatives(model, layout.full.take(np.zeros(1, np.int64)))
         require_room(layout, settings)
-        warming = warm_up_beside(rehearsal(layout, settings), settings)
+        warming = warm_up_beside(rehearsal(layout, settings, kernel), settings)
         expanded = expand(layout, settings, given, display)
         if layout.ordered:
             layout, expanded, steps = remember(layout, expanded, settings, display)
@@ -214,7 +225,7 @@ def prepare(layout: Layout, settings: Settings, given: list[NDArray[np.float64]]
     scored = Target(model, layout.power(settings.target, n), None if expanded is None else expansion_of(expanded))
     lead_in = unit_length(subsets.rows) - n if layout.ordered else 0
     problem = Problem(
-        subsets, scored, settings.kernel, settings.refresh_steps, settings.tune, first_guess(settings), layout.full,
+        subsets, scored, kernel, settings.refresh_steps, settings.tune, first_guess(settings), layout.full,
         layout.reads(n, lead_in), expanded,
     )  # fmt: skip
     warming = warming or warm_up_beside(problem, settings)
@@ -318,7 +329,7 @@ def first_guess(settings: Settings) -> Any:
     return np.float64 if settings.precision == "float64" else np.float32
 
 
-def rehearsal(layout: Layout, settings: Settings) -> Problem | None:
+def rehearsal(layout: Layout, settings: Settings, kernel: Kernel) -> Problem | None:
     """A problem of the shapes that the default will most likely have, before anything is known but shapes."""
     if settings.subset_size is None or settings.summary is not None or layout.ordered:
         return None
@@ -327,7 +338,7 @@ def rehearsal(layout: Layout, settings: Settings) -> Problem | None:
     subsets = subset_chain(layout, settings, settings.subset_size, None, nowhere, None)
     scored = Target(layout.model, layout.power(settings.target, subsets.n), expansion_of(nowhere))
     return Problem(
-        subsets, scored, settings.kernel, settings.refresh_steps, settings.tune, first_guess(settings), layout.full, 0,
+        subsets, scored, kernel, settings.refresh_steps, settings.tune, first_guess(settings), layout.full, 0,
         nowhere,
     )  # fmt: skip
 

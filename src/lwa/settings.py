@@ -7,7 +7,7 @@ import numpy as np
 
 from lwa.budget import Budget, as_budget
 from lwa.errors import InputError, one_of
-from lwa.parameters import Autoregressive, Kernel, RandomWalk
+from lwa.parameters import Kernel
 from lwa.randomness import as_seed
 from lwa.subsets.bandwidth import as_epsilon
 from lwa.subsets.moves import Move, Swap, Window, as_move
@@ -35,7 +35,7 @@ class Settings:
     budget: Budget
     subset_move: Move | None  # None: to be chosen, for the calibrated target
     subset_weight: Weight
-    kernel: Kernel
+    kernel: Kernel | None  # None: to be chosen, once d is known
     refresh_steps: int
     leverage: bool | str
     transport: bool | str
@@ -79,7 +79,7 @@ class Settings:
             budget=as_budget(given["budget"]),
             subset_move=move,
             subset_weight=as_weight(given["subset_weight"]),
-            kernel=as_kernel(given["kernel"], calibrated=calibrated),
+            kernel=as_kernel(given["kernel"]),
             refresh_steps=whole("refresh_steps", given["refresh_steps"], least=1, example=1),
             leverage=auto_or_not("leverage", given["leverage"]),
             transport=auto_or_not("transport", given["transport"]),
@@ -97,7 +97,6 @@ class Settings:
             subset_size=self.subset_size or min(1000, N),
             subset_move=move,
             summary=self.summary or as_summary("auto", weighted=move.weighted, ordered=ordered),
-            kernel=RandomWalk() if self.kernel == Autoregressive() else self.kernel,
             reference=None,
         )
 
@@ -118,7 +117,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, int | float | str | None):
         return value
     if is_dataclass(value):
-        held = ", ".join(f"{field.name}={plain(getattr(value, field.name))}" for field in fields(value))
+        held = ", ".join(f"{field.name}={plain(getattr(value, field.name))}" for field in fields(value) if field.repr)
         return f"{type(value).__name__}({held})"
     return getattr(value, "__qualname__", None) or repr(value)
 
@@ -159,13 +158,12 @@ def yes_or_no(name: str, value: object, also: str = "") -> bool:
     raise InputError(f"{name}={value!r} must be True or False{also}. Pass {name}=False, for example.")
 
 
-def as_kernel(kernel: object, *, calibrated: bool) -> Kernel:
-    """θ's kernel; `"auto"` is autoregressive around the reference where there is one, else the adaptive random walk."""
+def as_kernel(kernel: object) -> Kernel | None:
+    """θ's kernel; None where `"auto"` leaves it to `choose_kernel`."""
     if isinstance(kernel, Kernel):
         return kernel
-    if isinstance(kernel, str) and kernel == "auto":
-        return Autoregressive() if calibrated else RandomWalk()
-    raise InputError(
-        f"kernel={kernel!r} is not known. Valid: 'auto', lwa.parameters.RandomWalk(...), "
-        "lwa.parameters.Autoregressive(...). Pass kernel='auto', for example."
-    )
+    if as_text(kernel) == "auto":
+        return None
+    names = ["RandomWalk", "Blockwise", "Autoregressive", "Independence", "MALA", "HMC", "NUTS"]
+    valid = ", ".join(f"lwa.parameters.{name}(...)" for name in names)
+    raise InputError(f"kernel={kernel!r} is not known. Valid: 'auto', {valid}. Pass kernel='auto', for example.")

@@ -10,10 +10,9 @@ from jax import Array
 from lwa.decision import choose
 from lwa.errors import InputError
 from lwa.parameters import random_walk
-from lwa.parameters.kernel import Evaluate, Info, Kernel, log_uniform, metropolis
+from lwa.parameters.kernel import Info, Metropolis, log_uniform
 from lwa.parameters.random_walk import RandomWalk, is_real, optimal_scale
 from lwa.reference import Reference
-from lwa.target import Terms
 
 WALK = RandomWalk()
 """What moves θ where the Gaussian does not."""
@@ -69,7 +68,7 @@ class Noise(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Autoregressive(Kernel):
+class Autoregressive(Metropolis):
     """θ' = θ̂ + ρ (θ - θ̂) + √(1-ρ²) F z, now and then a move of the adaptive random walk instead.
 
     The first is reversible for Normal(θ̂, F Fᵀ), so only what the target is more than that Gaussian decides on it. The
@@ -114,17 +113,14 @@ class Autoregressive(Kernel):
         centre, factor, whitening, share, none = (jnp.asarray(x, theta.dtype) for x in (*gaussian, self.walk, 0.0))
         return Tuning(centre, factor, whitening, WALK.init(theta, reference), share, none, none)
 
-    def step(
-        self, noise: Noise, tuning: Tuning, theta: Array, terms: Terms, evaluate: Evaluate
-    ) -> tuple[Array, Terms, Info]:
+    def propose(self, noise: Noise, tuning: Tuning, theta: Array) -> tuple[Array, Array]:
         """Either proposal; Q(θ', θ)/Q(θ, θ') is the ratio of Gaussian densities for the first, 1 for the second."""
         walks = noise.kind < tuning.share
         away = theta - tuning.centre
         towards = tuning.centre + self.rho * away + (1.0 - self.rho**2) ** 0.5 * (tuning.factor @ noise.direction)
-        proposed = jnp.where(walks, WALK.propose(tuning.walk, theta, noise.direction), towards)
+        proposed = jnp.where(walks, WALK.propose(noise, tuning.walk, theta)[0], towards)
         old, new = (jnp.sum((tuning.whitening @ x).astype(jnp.float64) ** 2) for x in (away, proposed - tuning.centre))
-        log_hastings = jnp.where(walks, 0.0, 0.5 * (new - old))
-        return metropolis(noise.log_u, theta, terms, proposed, evaluate(proposed), log_hastings)
+        return proposed, jnp.where(walks, 0.0, 0.5 * (new - old))
 
     def steer(self, tuning: Tuning, noise: Noise, info: Info, gain: Array) -> Tuning:
         """A walk steers the walk's scale; an autoregressive proposal adds to the average of their acceptance."""

@@ -2,13 +2,15 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
 from lwa.decision import accepts, choose, probability
+from lwa.models.model import Model
 from lwa.reference import Reference
 from lwa.target import Terms
 
@@ -22,6 +24,12 @@ class Info(NamedTuple):
     acceptance: Any  # min(1, ratio)
     accepted: Any
     invalid: Any  # the proposal's log target was NaN or +inf, so it was rejected
+    evaluations: Any  # how many times the n rows of U were read, int32
+    extra: dict[str, Any]  # what `Kernel.extra` declares
+
+
+ADDED_UP = ("diverging", "n_steps")
+"""Of `Info.extra`, what is added up from one kept draw to the next; of all else the last value is kept."""
 
 
 class Kernel(ABC):
@@ -56,6 +64,37 @@ class Kernel(ABC):
     def describe(self, tuning: Any) -> str:
         """In one line, how θ was moved; `tuning` is that of all chains, leaves `(chains, ...)`."""
 
+    def bind(self, model: Model) -> "Kernel":
+        """The kernel that knows which entries of θ the model's parameters are, where it asks for them by name."""
+        return self
+
+    def most_evaluations(self) -> int:
+        """How many times one move may read the rows of U at the most, so that no budget is overdrawn."""
+        return 1
+
+    def extra(self) -> dict[str, np.generic]:
+        """What `Info.extra` holds, by the names that HMC has for it: a zero of each type."""
+        return {}
+
+
+class Metropolis(Kernel):
+    """A kernel that needs the target only to decide: propose, evaluate once, accept or leave.
+
+    Its noise has a `log_u`.
+    """
+
+    @abstractmethod
+    def propose(self, noise: Any, tuning: Any, theta: Array) -> tuple[Array, float | Array]:
+        """Line 7: θ' ~ Q(θ, ·), and log Q(θ', θ)/Q(θ, θ')."""
+
+    @final
+    def step(
+        self, noise: Any, tuning: Any, theta: Array, terms: Terms, evaluate: Evaluate
+    ) -> tuple[Array, Terms, Info]:
+        """Lines 7-9."""
+        proposed, log_hastings = self.propose(noise, tuning, theta)
+        return metropolis(noise.log_u, theta, terms, proposed, evaluate(proposed), log_hastings)
+
 
 def log_uniform(rng: np.random.Generator, moves: int) -> NDArray[np.float64]:
     """The logarithms of uniforms, by which moves are decided; -inf, should one be zero, accepts what has a density."""
@@ -70,4 +109,4 @@ def metropolis(
     log_ratio = new.log_density - terms.log_density + log_hastings
     accept = accepts(log_u, log_ratio)
     theta, terms = choose(accept, (proposed, new), (theta, terms))
-    return theta, terms, Info(probability(log_ratio), accept, new.invalid)
+    return theta, terms, Info(probability(log_ratio), accept, new.invalid, jnp.ones((), jnp.int32), {})

@@ -9,9 +9,8 @@ import numpy as np
 from jax import Array
 
 from lwa.errors import InputError
-from lwa.parameters.kernel import Evaluate, Info, Kernel, log_uniform, metropolis
+from lwa.parameters.kernel import Info, Metropolis, log_uniform
 from lwa.reference import Reference
-from lwa.target import Terms
 
 
 class Tuning(NamedTuple):
@@ -32,9 +31,71 @@ class Noise(NamedTuple):
     log_u: Any
 
 
-def optimal_scale(d: int) -> Array:
+def optimal_scale(d: Any) -> Array:
     """2.38 / √d, the best scale on a Gaussian target whose covariance is Σ (Roberts, Gelman and Gilks, 1997)."""
     return jnp.asarray(2.38 / d**0.5)
+
+
+def blended(mean: Array, covariance: Array, path: Array, moves: Array) -> tuple[Array, Array]:
+    """The running moments of a path with those of its last m moves, `path` `(m, d)`, blended in.
+
+    The i-th batch gets the weight 2/(i+1): moments then forget the start like 1/i².
+    """
+    m, d = path.shape
+    rho = 2.0 / (moves / m + 1.0)
+    shift = path.mean(0) - mean
+    within = jnp.cov(path, rowvar=False, bias=True).reshape(d, d)
+    blend = (1 - rho) * covariance + rho * (within + (1 - rho) * jnp.outer(shift, shift))
+    return mean + rho * shift, blend
+
+
+def shrunk_factor(covariance: Array, moves: Array, d: float | Array) -> Array:
+    """Its Cholesky factor; while moves are few against d², correlations are shrunk towards zero."""
+    shrink = d / (d + moves / 10.0)
+    return jnp.linalg.cholesky((1 - shrink) * covariance + shrink * jnp.diag(jnp.diag(covariance)))
+
+
+def learn(tuning: Tuning, path: Array, moves: Array, suited: Array) -> Tuning:
+    """Blend the last moves into the running moments and take their shape, unless a reference gave one.
+
+    With its first shape of its own it starts again from the scale that suits a right shape.
+    """
+    mean, covariance = blended(tuning.mean, tuning.covariance, path.astype(jnp.float64), moves)
+    factor = shrunk_factor(covariance, moves, path.shape[-1])
+    usable = jnp.all(jnp.isfinite(factor)) & jnp.all(jnp.diag(covariance) > 0) & ~tuning.shaped
+    log_scale = jnp.where(usable & ~tuning.learnt, jnp.log(suited), tuning.log_scale)
+    factor = jnp.where(usable, factor, tuning.factor)
+    dtype = tuning.factor.dtype
+    return Tuning(
+        log_scale.astype(dtype), factor.astype(dtype), mean.astype(dtype), covariance.astype(dtype), tuning.shaped,
+        tuning.learnt | usable,
+    )  # fmt: skip
+
+
+def begin(theta: Array, reference: Reference | None, scale: float, suited: Array) -> Tuning:
+    """Round and of the first scale; with a reference, of its shape and the scale that suits it."""
+    d, dtype = theta.shape[-1], theta.dtype
+    if reference is None:
+        first, factor, covariance = jnp.asarray(scale), jnp.eye(d), jnp.zeros((d, d))
+    else:
+        factor = jnp.asarray(reference.factor)
+        first, covariance = suited, factor @ factor.T
+    return Tuning(
+        jnp.log(first).astype(dtype), factor.astype(dtype), theta, covariance.astype(dtype),
+        jnp.asarray(reference is not None), jnp.asarray(False),
+    )  # fmt: skip
+
+
+def require_rate(target_accept: object, example: float) -> None:
+    """Refuse what is no acceptance rate."""
+    if not is_real(target_accept) or not 0.0 < target_accept < 1.0:  # type: ignore[operator]
+        raise InputError(f"target_accept={target_accept!r} must lie in (0, 1). Pass target_accept={example}.")
+
+
+def require_scale(scale: object) -> None:
+    """Refuse what is no step size."""
+    if not is_real(scale) or not 0.0 < scale < float("inf"):  # type: ignore[operator]
+        raise InputError(f"scale={scale!r} must be positive and finite. Pass scale=0.1.")
 
 
 def is_real(value: object) -> bool:
@@ -43,7 +104,7 @@ def is_real(value: object) -> bool:
 
 
 @dataclass(frozen=True)
-class RandomWalk(Kernel):
+class RandomWalk(Metropolis):
     """Gaussian random walk, shaped by the covariance of its own path and scaled to an acceptance rate.
 
     The covariance is Haario's, with weights that grow with time so that the way from the start is forgotten; the
@@ -66,10 +127,8 @@ class RandomWalk(Kernel):
 
     def __post_init__(self) -> None:
         """Refuse rates and scales that no walk can have."""
-        if not is_real(self.target_accept) or not 0.0 < self.target_accept < 1.0:
-            raise InputError(f"target_accept={self.target_accept!r} must lie in (0, 1). Pass target_accept=0.3.")
-        if not is_real(self.scale) or not 0.0 < self.scale < float("inf"):
-            raise InputError(f"scale={self.scale!r} must be positive and finite. Pass scale=0.1.")
+        require_rate(self.target_accept, 0.3)
+        require_scale(self.scale)
 
     def noise(self, rng: np.random.Generator, moves: int, d: int, dtype: Any) -> Noise:
         """Directions and uniforms of a page."""
@@ -77,27 +136,11 @@ class RandomWalk(Kernel):
 
     def init(self, theta: Array, reference: Reference | None) -> Tuning:
         """A round walk of the first step size; with a reference, its shape and the step size that suits it."""
-        d, dtype = theta.shape[-1], theta.dtype
-        if reference is None:
-            scale, factor, covariance = jnp.asarray(self.scale), jnp.eye(d), jnp.zeros((d, d))
-        else:
-            factor = jnp.asarray(reference.factor)
-            scale, covariance = optimal_scale(d), factor @ factor.T
-        return Tuning(
-            jnp.log(scale).astype(dtype), factor.astype(dtype), theta, covariance.astype(dtype),
-            jnp.asarray(reference is not None), jnp.asarray(False),
-        )  # fmt: skip
+        return begin(theta, reference, self.scale, optimal_scale(theta.shape[-1]))
 
-    def propose(self, tuning: Tuning, theta: Array, direction: Array) -> Array:
-        """θ' = θ + scale · factor · z."""
-        return theta + jnp.exp(tuning.log_scale) * (tuning.factor @ direction)
-
-    def step(
-        self, noise: Noise, tuning: Tuning, theta: Array, terms: Terms, evaluate: Evaluate
-    ) -> tuple[Array, Terms, Info]:
-        """Q is symmetric."""
-        proposed = self.propose(tuning, theta, noise.direction)
-        return metropolis(noise.log_u, theta, terms, proposed, evaluate(proposed))
+    def propose(self, noise: Any, tuning: Tuning, theta: Array) -> tuple[Array, float]:
+        """θ' = θ + scale · factor · z, which is symmetric."""
+        return theta + jnp.exp(tuning.log_scale) * (tuning.factor @ noise.direction), 0.0
 
     def steer(self, tuning: Tuning, noise: Any, info: Info, gain: Array) -> Tuning:
         """log scale ← log scale + gain (acceptance - target)."""
@@ -105,29 +148,8 @@ class RandomWalk(Kernel):
         return tuning._replace(log_scale=tuning.log_scale + gain * surprise)
 
     def adapt(self, tuning: Tuning, path: Array, moves: Array) -> Tuning:
-        """Blend the moments of the last m moves into the running ones, and walk by their Cholesky factor.
-
-        The i-th batch gets the weight 2/(i+1): moments then forget the start like 1/i². While moves are few against
-        d², correlations are shrunk towards zero.
-        """
-        m, d = path.shape
-        path = path.astype(jnp.float64)
-        rho = 2.0 / (moves / m + 1.0)
-        shift = path.mean(0) - tuning.mean
-        within = jnp.cov(path, rowvar=False, bias=True).reshape(d, d)
-        mean = tuning.mean + rho * shift
-        covariance = (1 - rho) * tuning.covariance + rho * (within + (1 - rho) * jnp.outer(shift, shift))
-        variance = jnp.diag(covariance)
-        shrink = d / (d + moves / 10.0)
-        factor = jnp.linalg.cholesky((1 - shrink) * covariance + shrink * jnp.diag(variance))
-        usable = jnp.all(jnp.isfinite(factor)) & jnp.all(variance > 0) & ~tuning.shaped
-        log_scale = jnp.where(usable & ~tuning.learnt, jnp.log(optimal_scale(d)), tuning.log_scale)
-        factor = jnp.where(usable, factor, tuning.factor)
-        dtype = tuning.factor.dtype
-        return Tuning(
-            log_scale.astype(dtype), factor.astype(dtype), mean.astype(dtype), covariance.astype(dtype), tuning.shaped,
-            tuning.learnt | usable,
-        )  # fmt: skip
+        """Walk by the covariance of the path."""
+        return learn(tuning, path, moves, optimal_scale(path.shape[-1]))
 
     def describe(self, tuning: Tuning) -> str:
         """The step size in units of the shape, typical of the chains."""

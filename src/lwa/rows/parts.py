@@ -126,7 +126,6 @@ def sort_by_counting(
         order[np.repeat(filled[owners], counts) + rank] = start + sorted_rows
         filled[owners] += counts
         start += len(values)
-    order.flush()
     return order
 
 

@@ -107,7 +107,7 @@ class WindowChain(Chain):
         purpose: Purpose = Purpose.SUBSET,
         known: Given | None = None,
     ) -> tuple[Subset, Page]:
-        """Chain by chain, since where a proposal leads depends on where the chain is; rows are read once it is known."""
+        """Chain by chain, since where a proposal leads depends on where the chain is; rows are read after it."""
         k, at = self.move.replaced(self.n), np.asarray(U.indices)[:, 0]
         walks = [self.walk(int(x), generator(self.seed, purpose, c, page)) for x, c in zip(at, chains, strict=True)]
         windows, accepted, distance = (np.stack(leaves, axis=1) for leaves in zip(*walks, strict=True))

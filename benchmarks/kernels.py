@@ -1,0 +1,193 @@
+"""Which kernel is best in which dimension? Behind `parameters/choice.py`.
+
+    python benchmarks/kernels.py             # about an hour and a half on two cores
+    python benchmarks/kernels.py --quick     # d = 5, short runs: whether it works
+
+Effective draws a second, all chains together, of every kernel at the margin: a long run minus a short one, so that
+set-up, compilation and tune are out. Effective draws are ArviZ's bulk ESS, the least over all parameters θ and all
+|θ - mean|: trajectories that overshoot can know means better than independent draws do, but not spreads.
+
+| case | model | target |
+|------|-------|--------|
+| tall | logistic regression, N = 10⁵ rows, n = max(1000, 10 d): near Gaussian | calibrated |
+| few  | logistic regression, N = 5 d rows, Student-t prior, n = N: skewed, with heavy tails, in every d | calibrated |
+| blind | the same, but no kernel is told where the mode is and how the target is curved there | powered |
+
+Parameters come in blocks of five, as `Blockwise` moves them.
+"""
+
+import argparse
+import json
+import os
+import platform
+import time
+import warnings
+from datetime import date
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from arviz_stats.base import array_stats
+
+import lwa
+from lwa.diagnostics.autocorrelation import autocorrelation_time
+from lwa.parameters import HMC, MALA, NUTS, Autoregressive, Blockwise, Independence, RandomWalk
+
+HERE = Path(__file__).parent
+DIMENSIONS = (2, 5, 10, 20, 50, 100)
+KERNELS = [RandomWalk(), Blockwise(), Autoregressive(), Independence(), MALA(), HMC(), NUTS()]
+NEED_REFERENCE = (Autoregressive, Independence)
+BLOCK = 5
+MOST_DRAWS = 20_000
+"""Kept draws a chain at the most: 8 chains of d = 100 are 128 MB."""
+
+
+def log_likelihood(theta, rows):
+    beta = jnp.concatenate([theta[name] for name in sorted(theta)])
+    return -jax.nn.softplus(-rows["sign"] * (rows["x"] @ beta))
+
+
+def normal_prior(theta):
+    """Normal(0, 5²)."""
+    return -0.5 * sum(jnp.sum((part / 5.0) ** 2) for part in theta.values())
+
+
+def student_prior(theta):
+    """Student's t with 4 degrees of freedom, times 2.5."""
+    return -2.5 * sum(jnp.sum(jnp.log1p((part / 2.5) ** 2 / 4.0)) for part in theta.values())
+
+
+def regression(N, d, log_prior):
+    """A model with d coefficients in blocks, and N rows simulated from it."""
+    rng = np.random.default_rng(d)
+    truth = rng.normal(scale=1.5 / d**0.5, size=d)
+    x = rng.standard_normal((N, d), dtype=np.float32)
+    sign = np.where(rng.random(N) < 1 / (1 + np.exp(-(x @ truth))), 1.0, -1.0).astype(np.float32)
+    init = {f"block_{at // BLOCK:02d}": jnp.zeros(min(BLOCK, d - at)) for at in range(0, d, BLOCK)}
+    return lwa.Model(log_likelihood, log_prior, init), {"x": x, "sign": sign}
+
+
+def case(name, d):
+    """A model, its data and how to sample it."""
+    if name == "tall":
+        return *regression(100_000, d, normal_prior), {"subset_size": max(1000, 10 * d)}
+    target = {"few": "calibrated", "blind": "powered"}[name]
+    return *regression(5 * d, d, student_prior), {"subset_size": 5 * d, "target": target}
+
+
+def flat(fit):
+    """Draws `(chains, draws, d)`."""
+    return np.concatenate(list(fit.posterior.values()), axis=-1)
+
+
+def effective(draws):
+    """The least bulk ESS over θ and |θ - mean|."""
+    spread = np.abs(draws - draws.mean((0, 1)))
+    return min(float(array_stats.ess(x, chain_axis=0, draw_axis=1).min()) for x in (draws, spread))
+
+
+def measure(model, data, kernel, options, given):
+    """What one kernel is worth on one model."""
+
+    def run(moves, thinning):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", lwa.LwaWarning)  # kept in the result's attributes
+            return lwa.sample(
+                model, data, kernel=kernel, draws=moves // thinning, thinning=thinning, tune=given.tune,
+                chains=given.chains, seed=1, progress=False, **options,
+            )  # fmt: skip
+
+    pilot = run(given.short, 1)  # compiles, and shows how long the chain remembers
+    short = run(given.short, 1)
+    thinning = max(1, int(autocorrelation_time(flat(pilot).swapaxes(0, 1)) / 10))
+    moves = int(min(pilot.attributes["moves_a_second"] * given.seconds, MOST_DRAWS * thinning))
+    moves = max(moves, 2 * given.short) // thinning * thinning
+    long = run(moves, thinning)
+    made = [fit.attributes["moves"] for fit in (short, long)]
+    took = [fit.attributes["sampling_seconds"] for fit in (short, long)]
+    rate = (made[1] - made[0]) / (took[1] - took[0])
+    found, told = effective(flat(long)), long.sample_stats
+    return {
+        "kernel": type(kernel).__name__,
+        "effective_a_second": found * rate / moves,
+        "effective_a_move": found / moves / given.chains,
+        "moves_a_second": rate,
+        "rows_read_a_move": float(told["n_rows_read"].mean() / thinning),
+        "acceptance": float(told["acceptance_rate"].mean()),
+        "diverging": int(told.get("diverging", np.zeros(1)).sum()),
+        "effective": found,
+        "moves": moves,
+        "said": long.attributes["kernel"],
+        "warnings": long.attributes["warnings"],
+    }
+
+
+def table_of(found):
+    """Effective draws a second by kernel and d, the best of each row in bold."""
+    lines = []
+    for name in dict.fromkeys(one["case"] for one in found):
+        kernels = [type(kernel).__name__ for kernel in KERNELS]
+        lines += [
+            f"\n{name}: effective draws a second",
+            f"| d | {' | '.join(kernels)} |",
+            f"|---|{'---|' * len(kernels)}",
+        ]
+        for d in dict.fromkeys(one["d"] for one in found if one["case"] == name):
+            rates = {o["kernel"]: o.get("effective_a_second") for o in found if (o["case"], o["d"]) == (name, d)}
+            best = max((rate for rate in rates.values() if rate), default=None)
+            cells = [f"{rates[k]:,.0f}" if rates.get(k) else "" for k in kernels]
+            cells = [f"**{c}**" if c and rates[k] == best else c for c, k in zip(cells, kernels, strict=True)]
+            lines.append(f"| {d} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="d = 5, short runs, nothing saved")
+    parser.add_argument("--d", type=int, nargs="+", default=list(DIMENSIONS))
+    parser.add_argument("--cases", nargs="+", choices=["tall", "few", "blind"], default=["tall", "few", "blind"])
+    parser.add_argument("--chains", type=int, default=8)
+    parser.add_argument("--tune", type=int, default=4096)
+    parser.add_argument("--short", type=int, default=1024, help="moves of the short run")
+    parser.add_argument("--seconds", type=float, default=15.0, help="of the long run")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "kernels.json")
+    given = parser.parse_args()
+    if given.quick:
+        given.d, given.tune, given.short, given.seconds, given.chains = [5], 512, 256, 1.0, 4
+    found = []
+    for name in given.cases:
+        for d in given.d:
+            model, data, options = case(name, d)
+            for kernel in KERNELS:
+                if name == "blind" and isinstance(kernel, NEED_REFERENCE):
+                    continue
+                began = time.monotonic()
+                try:
+                    one = measure(model, data, kernel, options, given)
+                except lwa.LwaError as error:
+                    one = {"kernel": type(kernel).__name__, "refused": str(error)}
+                found.append({"case": name, "d": d, **one})
+                rate = one.get("effective_a_second", float("nan"))
+                print(f"{name} d={d} {one['kernel']}: {rate:,.0f}, {time.monotonic() - began:.0f} s", flush=True)
+            if not given.quick:
+                save(given, found)
+    print(table_of(found))
+
+
+def save(given, found):
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    record = {
+        "date": date.today().isoformat(),
+        "processor": f"{platform.machine()}, {os.cpu_count()} cores",
+        "backend": jax.default_backend(),
+        "jax": jax.__version__,
+        "chains": given.chains,
+        "tune": given.tune,
+        "found": found,
+    }
+    given.out.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
