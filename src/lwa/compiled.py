@@ -14,8 +14,7 @@ from typing import Any
 def compiled(function: Callable[..., Any]) -> Any:
     """The function compiled by Numba, at its first call; it holds no lock of Python's while it runs.
 
-    Code is kept on disk, between processes, only where Numba can tell that it is stale: it looks at no file but the
-    function's own.
+    Where it is safe (`keeps`), code stays on disk for the next process.
     """
     assert isinstance(function, FunctionType)
     return _twin(function) if function.__closure__ else _module_twin(function)  # a closure may hold data: forget it
@@ -53,11 +52,21 @@ def called(function: FunctionType) -> dict[str, FunctionType]:
 
 
 def keeps(function: FunctionType) -> bool:
-    """Whether a function is settled by its own file: it closes over nothing and calls no function of another file."""
-    return not function.__closure__ and all(
+    """Whether compiled code may stay on disk.
+
+    Numba takes it for stale when the function's own file has changed and no other, so all that is called must stand
+    there; and it would write down every function that comes as an argument, the user's included.
+    """
+    takes_functions = any("Callable" in str(kind) or "Function" in str(kind) for kind in annotations(function))
+    return not (function.__closure__ or takes_functions) and all(
         callee.__code__.co_filename == function.__code__.co_filename and keeps(callee)
         for callee in called(function).values()
     )
+
+
+def annotations(function: FunctionType) -> list[Any]:
+    """The types of a function's arguments."""
+    return [kind for name, kind in function.__annotations__.items() if name != "return"]
 
 
 def compiled_summary(function: Callable[..., Any]) -> tuple[Any, bool] | str:

@@ -64,6 +64,15 @@ def test_quantiles_are_numpys(window, levels):
     np.testing.assert_allclose(found, np.quantile(window, np.sort(levels)), rtol=1e-12, atol=1e-12)
 
 
+def test_quantiles_of_random_windows():
+    rng, quantiles = np.random.default_rng(6), compiled(kernels.quantiles)
+    for size in range(1, 400):
+        window, levels = rng.normal(size=size), np.sort(rng.random(4))
+        np.testing.assert_allclose(
+            written_by(quantiles, window, 4, levels), np.quantile(window, levels), rtol=1e-12, atol=1e-12
+        )
+
+
 @pytest.mark.parametrize("shape", [np.sort, np.negative, np.round, np.zeros_like, lambda y: np.sin(y)])
 def test_quantiles_of_long_windows(shape):
     """Sorted, reversed, with ties, constant, periodic: all in a time that grows like n."""

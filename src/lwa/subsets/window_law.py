@@ -79,11 +79,11 @@ def near_an_end(windows: int, rate: float, reach: int) -> tuple[NDArray[np.float
     """Z(x) and h(x) for x up to `reach`, or the middle.
 
     h sums 1/Z(n') e^{-λ|n'-x|} over n' ≤ x and n' > x; each sum follows from its neighbour's. The sum to the right
-    starts `reach` further on, from its value in the middle, or at the other end.
+    starts at nothing, at the other end or `reach` further on, where nothing is left of how it started.
     """
     length, stop, fade = min((windows + 1) // 2, reach), min(windows, 2 * reach), math.exp(-rate)
     normalisers, arrivals = np.empty(length), np.empty(length)
-    after = 0.0 if stop == windows else fade / (1.0 + fade)
+    after = 0.0
     for x in range(stop - 1, -1, -1):
         here = normaliser(x, windows, rate)
         if x < length:

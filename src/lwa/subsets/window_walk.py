@@ -6,6 +6,7 @@ beside the loop. It never looks at θ, and draws nothing: all randomness arrives
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from lwa.errors import InputError
 from lwa.rows.units import Windows
 from lwa.subsets.weights import Weight
 from lwa.subsets.window_law import WindowDraws, WindowLaw, log_hastings, propose
-from lwa.summaries.windowed import WindowStatistic, surfaced
+from lwa.summaries.windowed import WindowFunction, WindowStatistic, surfaced
 
 
 class WindowPath(NamedTuple):
@@ -61,7 +62,7 @@ def advance(
     loop, log_weight = walk, weight.log_of_number
     if statistic.compiled:
         loop, log_weight = compiled(walk), compiled(log_weight)
-    with surfaced():
+    with surfaced() if statistic.theirs else nullcontext():
         row = loop(
             x, draws, windows, law, np.asarray(column), statistic.function, statistic.full, log_weight, epsilon, path
         )
@@ -79,26 +80,29 @@ def walk(
     windows: Windows,
     law: WindowLaw,
     column: Any,
-    function: Any,
+    function: WindowFunction | None,
     full: Any,
-    log_weight: Any,
+    log_weight: Callable[[float], float] | None,
     epsilon: float,
     path: WindowPath,
 ) -> int:
     """The loop. Returns -1, or the row at which a window starts whose statistic is not finite."""
-    away, log_phi = 0.0, 0.0
-    if function is not None:
-        found = np.empty(len(full))
-        away = distance(column, row_of(windows, x), windows.n, function, full, found)
+    n, away, log_phi = windows.n, 0.0, 0.0
+    if function is not None and log_weight is not None:
+        found, row = np.empty(len(full)), row_of(windows, x)
+        function(column[row : row + n], found)
+        away = distance(found, full)
         if not math.isfinite(away):
-            return row_of(windows, x)
+            return row
         log_phi = log_weight(away / epsilon)
     for t in range(len(draws.log_u)):
         new, new_away, new_log_phi = propose(law, x, draws.is_local[t], draws.local_u[t], draws.remote[t]), 0.0, 0.0
-        if function is not None and new != x:
-            new_away = distance(column, row_of(windows, new), windows.n, function, full, found)
+        if new != x and function is not None and log_weight is not None:
+            row = row_of(windows, new)
+            function(column[row : row + n], found)
+            new_away = distance(found, full)
             if not math.isfinite(new_away):
-                return row_of(windows, new)
+                return row
             new_log_phi = log_weight(new_away / epsilon)
         accept = new != x and accepts(draws.log_u[t], new_log_phi - log_phi + log_hastings(law, x, new))
         if accept:
@@ -107,9 +111,8 @@ def walk(
     return -1
 
 
-def distance(column: Any, row: int, n: int, function: Callable[..., None], full: Any, found: Any) -> float:
-    """Line 3: ‖S(Y_U) - s_N‖ of the window of n rows that starts here."""
-    function(column[row : row + n], found)
+def distance(found: NDArray[np.float64], full: NDArray[np.float64]) -> float:
+    """‖S(Y_U) - s_N‖."""
     total = 0.0
     for i in range(len(full)):
         total += (found[i] - full[i]) ** 2

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.summaries.window_kernels import Vector, interpolated, standardise
+from lwa.compiled import compiled
+from lwa.summaries.window_kernels import Vector, interpolated, product_at, standardise
 
 BLOCK = 2**18
 """Rows held at once: a few MiB."""
@@ -50,12 +51,12 @@ def moments_of(column: NDArray[Any], order: int) -> Vector:
 def autocorrelations_of(column: NDArray[Any], series_ends: NDArray[np.int64], lags: int) -> Vector:
     """ρ_p over all series: products are summed within each, around the mean of all rows; 0 where y never varies."""
     mean, products, start = mean_of(column), np.zeros(lags + 1), 0
+    product = compiled(product_at)  # not BLAS, whose threads wait for each other when all cores are busy
     for end in series_ends.tolist():
         for block in blocks(column, start, end, overlap=lags):
             block -= mean
-            for lag in range(min(lags + 1, len(block))):
-                first = block[: min(BLOCK, len(block) - lag)]
-                products[lag] += first @ block[lag : lag + len(first)]
+            for lag in range(lags + 1):
+                products[lag] += product(block[: BLOCK + lag], lag)
         start = end
     return products[1:] / products[0] if products[0] > 0 else np.zeros(lags)
 

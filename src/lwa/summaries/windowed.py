@@ -29,6 +29,7 @@ class WindowStatistic:
     function: WindowFunction
     full: Vector  # s_N
     compiled: bool  # whether compiled code may call the function
+    theirs: bool = False  # whether it runs code of the user's, which may raise
 
     @property
     def dimension(self) -> int:
@@ -239,13 +240,11 @@ class Custom(WindowSummary):
                 LwaWarning,
                 stacklevel=2,
             )
-            return WindowStatistic(in_python(self.function), self.of_all(self.function, column), compiled=False)
+            full = self.of_all(self.function, column)
+            return WindowStatistic(in_python(self.function), full, compiled=False, theirs=True)
         function, is_vector = found
-        return WindowStatistic(
-            compiled(vector_of(function) if is_vector else number_of(function)),
-            self.of_all(function, column),
-            compiled=True,
-        )
+        write = compiled(vector_of(function) if is_vector else number_of(function))
+        return WindowStatistic(write, self.of_all(function, column), compiled=True, theirs=True)
 
     def of_all(self, function: Callable[[Any], Any], column: NDArray[Any]) -> Vector:
         """s_N."""
@@ -313,7 +312,10 @@ def join(first: WindowStatistic, second: WindowStatistic) -> WindowStatistic:
 
     both = first.compiled and second.compiled
     return WindowStatistic(
-        compiled(function) if both else function, np.concatenate([first.full, second.full]), compiled=both
+        compiled(function) if both else function,
+        np.concatenate([first.full, second.full]),
+        compiled=both,
+        theirs=first.theirs or second.theirs,
     )
 
 
