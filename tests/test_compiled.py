@@ -3,7 +3,7 @@
 import numba
 import numpy as np
 import pytest
-from lwa.subsets.window_chain import walk
+from lwa.subsets.window_walk import walk
 
 from lwa import compiled as adapter
 from lwa.compiled import compiled, keeps

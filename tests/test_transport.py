@@ -149,7 +149,8 @@ def settings(**changes):
         **dict(
             subset_size=50, target="calibrated", exact=False, summary="auto", epsilon="auto", draws=10, tune=10,
             chains=4, thinning=1, seed=1, budget=None, ordered=False, subset_move=None, subset_weight="gaussian",
-            kernel="auto", refresh_steps=1, leverage="auto", transport="auto", tolerance=0.02, reference=None, precision="auto",
+            kernel="auto", refresh_steps=1, leverage="auto", transport="auto", tolerance=0.02, reference=None,
+            precision="auto",
         )
         | changes
     )  # fmt: skip
