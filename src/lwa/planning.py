@@ -70,6 +70,10 @@ class Steps(NamedTuple):
     memory: Memory
     sums: RunningSums | None  # None: there is no room for them
 
+    def needed(self, n: int, N: int) -> float:
+        """Steps that must lead in for a window's gradient to be the difference of running sums, as if it knew all."""
+        return self.memory.lead_in(n, N) if self.memory.forgets(n, N) else np.inf
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -165,6 +169,7 @@ def window_chain(
     model, calibration, move = layout.model, None, settings.subset_move or Window()
     lead_in = lead_in_of(settings.subset_move, layout, n, steps)
     rows, column = windows_of(layout.rows, layout.series, n, lead_in), None
+    sums = None if steps is None or lead_in < steps.needed(n, len(layout.rows)) else steps.sums
     if isinstance(statistic, WindowColumn):
         statistic, column = statistic.statistic, statistic.column
     if reference is not None:
@@ -175,7 +180,7 @@ def window_chain(
     page = page_size(model, rows, statistic, move, 1, calibration)
     return WindowChain(
         rows, statistic, move, settings.subset_weight, settings.epsilon or 1.0, 1, settings.seed, page, calibration,
-        steps=n, sums=None if steps is None else steps.sums, column=column,
+        steps=n, sums=sums, column=column,
     )  # fmt: skip
 
 

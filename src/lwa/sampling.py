@@ -14,8 +14,8 @@ from lwa.blocks import Run, carry_out
 from lwa.calibration import expansion_of
 from lwa.conclusion import conclude
 from lwa.errors import InputError, LwaWarning, ModelError
-from lwa.layout import Layout, lay_out
-from lwa.memory import measured
+from lwa.layout import SEGMENT, Layout, lay_out
+from lwa.memory import PASS_SHIFT, measured
 from lwa.models.check import check_model
 from lwa.models.model import Model
 from lwa.parameters.choice import choose_kernel
@@ -305,19 +305,23 @@ def remember(
 
 
 def forgetting(steps: Steps, layout: Layout, settings: Settings) -> list[str]:
-    """What to say of a model that remembers longer than a window may look back."""
+    """What to say of a model that remembers longer than windows, or segments of a pass, look back.
+
+    Where windows are transported their own start does not matter: gradient and curvature are corrected as they are.
+    """
     n, N = settings.subset_size or SMALLEST, len(layout.rows)
     asked = settings.subset_move.lead_in if isinstance(settings.subset_move, Window) else "auto"
     told = []
-    if not steps.memory.forgets(n, N):
+    if not steps.memory.forgets(SEGMENT * layout.lead_in, N, PASS_SHIFT):
         told.append(
-            f"After {len(steps.memory.left):,} steps the model still remembers where it was started: windows are "
-            "biased by their start. See fit.certify(), and pass exact=True, or a larger subset_size."
+            f"After {layout.lead_in:,} steps the model still remembers where it was started, so that sums over all "
+            "rows, which are taken over segments, are not those of the whole series. Draws and certificate are of a "
+            "posterior that forgets by then: give the parameters that make for so long a memory a prior against it."
         )
-    elif not isinstance(asked, str) and asked < (enough := steps.memory.lead_in(n, N)):
+    if settings.transport is False and not isinstance(asked, str) and asked < (enough := steps.memory.lead_in(n, N)):
         told.append(
-            f"lead_in={asked} is shorter than the model remembers: windows are biased by their start. Pass "
-            f"lead_in={enough}, or 'auto'."
+            f"lead_in={asked} is shorter than the model remembers, and with transport=False windows are biased by "
+            f"their start. Pass lead_in={enough}, or 'auto'."
         )
     for remark in told:
         warnings.warn(remark, LwaWarning, stacklevel=5)
