@@ -105,7 +105,7 @@ def fit(kernel, target, **options):
 def worst_t(kernel, target):
     """Student's t of each moment and each share under a quantile, over 32 independent chains; the worst by name."""
     slow = isinstance(kernel, RandomWalk | Blockwise)
-    run = fit(kernel, target, draws=200, tune=2000, chains=32, thinning=30 if slow else 3)
+    run = fit(kernel, target, draws=200, tune=1500, chains=32, thinning=20 if slow else 2)
     found = {}
     for name, draws in constrained(run.posterior).items():
         law = LAWS[name]

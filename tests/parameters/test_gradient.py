@@ -57,6 +57,20 @@ def test_the_step_size_is_steered_to_its_acceptance(kernel):
     assert abs(run.sample_stats["acceptance_rate"].mean() - kernel.target_accept) < 4 * 0.04 / 8**0.5
 
 
+def test_the_shape_is_learnt_from_far_away():
+    """sds from 10⁻³ to 10, from up to 1,000 of them away: leapfrog steps end up near d^-1/4 = 0.47 or longer."""
+    sd = np.logspace(-3, 1, 20)
+    model = lwa.Model(
+        lambda theta, rows: jnp.broadcast_to(-0.5 * jnp.sum((theta / jnp.asarray(sd, theta.dtype)) ** 2), rows.shape),
+        lambda theta: 0.0,
+        jnp.ones(20),
+    )
+    run = sample(model, np.zeros(1), kernel=HMC(), subset_size=1, tune=1000, thinning=1, draws=200, chains=8)
+    assert (run.sample_stats["step_size"] > 0.3).all()
+    # Draws are nearly independent: 200 of each of 8 chains know an sd to 1/√3200 = 0.018.
+    np.testing.assert_allclose(run.posterior["theta"].std((0, 1)), sd, rtol=5 * 0.018)
+
+
 @pytest.mark.parametrize(
     "kernel", [HMC(), pytest.param(NUTS(max_depth=4), marks=pytest.mark.slow)], ids=["HMC", "NUTS"]
 )

@@ -36,13 +36,13 @@ def optimal_scale(d: Any) -> Array:
     return jnp.asarray(2.38 / d**0.5)
 
 
-def blended(mean: Array, covariance: Array, path: Array, moves: Array) -> tuple[Array, Array]:
+def blended(mean: Array, covariance: Array, path: Array, moves: Array, forgets: float = 2.0) -> tuple[Array, Array]:
     """The running moments of a path with those of its last m moves, `path` `(m, d)`, blended in.
 
-    The i-th batch gets the weight 2/(i+1): moments then forget the start like 1/i².
+    The i-th batch gets the weight f/(i+f-1): moments then forget the start like i^-f.
     """
     m, d = path.shape
-    rho = 2.0 / (moves / m + 1.0)
+    rho = forgets / (moves / m + forgets - 1.0)
     shift = path.mean(0) - mean
     within = jnp.cov(path, rowvar=False, bias=True).reshape(d, d)
     blend = (1 - rho) * covariance + rho * (within + (1 - rho) * jnp.outer(shift, shift))
@@ -55,12 +55,12 @@ def shrunk_factor(covariance: Array, moves: Array, d: float | Array) -> Array:
     return jnp.linalg.cholesky((1 - shrink) * covariance + shrink * jnp.diag(jnp.diag(covariance)))
 
 
-def learn(tuning: Tuning, path: Array, moves: Array, suited: Array) -> Tuning:
+def learn(tuning: Tuning, path: Array, moves: Array, suited: Array, forgets: float = 2.0) -> Tuning:
     """Blend the last moves into the running moments and take their shape, unless a reference gave one.
 
     With its first shape of its own it starts again from the scale that suits a right shape.
     """
-    mean, covariance = blended(tuning.mean, tuning.covariance, path.astype(jnp.float64), moves)
+    mean, covariance = blended(tuning.mean, tuning.covariance, path.astype(jnp.float64), moves, forgets)
     factor = shrunk_factor(covariance, moves, path.shape[-1])
     usable = jnp.all(jnp.isfinite(factor)) & jnp.all(jnp.diag(covariance) > 0) & ~tuning.shaped
     log_scale = jnp.where(usable & ~tuning.learnt, jnp.log(suited), tuning.log_scale)
