@@ -1,12 +1,15 @@
 """What a step costs: lwa beside the bare floor, and against the number of rows.
 
-    python benchmarks/step_cost.py                   # both parts; about five minutes, 5 GB of disk for a while
-    python benchmarks/step_cost.py --largest 1e7     # the second part up to 10⁷ rows only
+    python benchmarks/step_cost.py                   # all parts; about six minutes, 5 GB of disk for a while
+    python benchmarks/step_cost.py --largest 1e7     # the last part up to 10⁷ rows only
+    python benchmarks/step_cost.py --parts windows   # one of beside_the_floor, windows, against_rows
 
-Part 1: logistic regression, d = 10, 8 chains, N = 10⁶ in memory, n = 100 and 1000. Microseconds per step and chain of
-`lwa.sample` at the margin (a long run minus a short one, so that set-up and compilation are out), beside `floor.py`,
-which does nothing but evaluate n rows a step on one fixed subset. Part 2: the same at N = 10⁵ … 10⁸, memory-mapped,
-with the anonymous memory of the whole process. Timings are interleaved and medians, since machines are noisy.
+beside_the_floor: logistic regression, d = 10, 8 chains, N = 10⁶ in memory, n = 100 and 1000. Microseconds per step and
+chain of `lwa.sample` at the margin (a long run minus a short one, so that set-up and compilation are out), beside
+`floor.py`, which does nothing but evaluate n rows a step on one fixed subset. windows: the paper's ARMA(1,1), windows
+of n = 100 steps of 10⁶, 100 chains, with its summary S₀ and without one, beside the floor of the same recursion.
+against_rows: the regression at N = 10⁵ … 10⁸, memory-mapped, with the anonymous memory of the whole process. Timings
+are interleaved and medians, since machines are noisy.
 """
 
 import argparse
@@ -25,12 +28,16 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.signal import lfilter
 
 import lwa
 from lwa.demo import logistic
+from lwa.subsets import Window
+from lwa.summaries import Autocorrelations, Combine, Quantiles
 
 HERE = Path(__file__).parent
-PARAMETERS, CHAINS = 10, 8
+PARAMETERS, CHAINS, SERIES = 10, 8, 100
+PARTS = ["beside_the_floor", "windows", "against_rows"]
 SHARED = HERE.parents[1] / "shared" / "floor.py"
 
 
@@ -70,6 +77,39 @@ def beside_the_floor(repeats):
         table.append({"n": n, "floor_us": round(ground, 3), "lwa_us": round(ours, 3), "ratio": round(ours / ground, 2)})
         print(f"n = {n:5d}: floor {ground:6.2f} us, lwa {ours:6.2f} us per step and chain, ratio {ours / ground:.2f}")
     return table
+
+
+def series_seconds(model, data, summary, moves):
+    """Tune and sampling of one run over windows with so many moves."""
+    fit = lwa.sample(
+        model, data, subset_size=100, target="subposterior", summary=summary, epsilon=1.0, draws=moves // 100,
+        tune=1024, thinning=100, chains=SERIES, seed=1, precision="float32", subset_move=Window(lead_in=0),
+        progress=False,
+    )  # fmt: skip
+    return fit.attributes["sampling_seconds"]
+
+
+def windows_beside_the_floor(repeats, moves=12_000):
+    """Part 1 for a sequence."""
+    floor, rng = floor_module(), np.random.default_rng(1)
+    data = lfilter([1.0, 0.7], [1.0, -0.5], rng.normal(size=1_000_000) + 0.1 / 1.7).astype(np.float32)
+    model, found = lwa.arma(1, 1, sigma=1.0), {"floor": []}
+    summaries = {"S0": Combine(Quantiles(0.2, 0.5, 0.8), Autocorrelations(5)), "no summary": "auto"}
+    for name, summary in summaries.items():
+        series_seconds(model, data, summary, 1_000)  # compile
+        found[name] = []
+    for _ in range(repeats):
+        found["floor"].append(floor.arma(100, chains=SERIES))
+        for name, summary in summaries.items():
+            short, long = (series_seconds(model, data, summary, count) for count in (moves // 6, moves))
+            found[name].append((long - short) / (moves - moves // 6) / SERIES * 1e6)
+    us = {name: round(statistics.median(times), 3) for name, times in found.items()}
+    ratio = us["S0"] / us["floor"]
+    print(
+        f"ARMA(1,1), n = 100, {SERIES} chains: floor {us['floor']:.2f} us, lwa {us['no summary']:.2f} us and "
+        f"{us['S0'] - us['no summary']:.2f} us for S0 per step and chain, ratio {ratio:.1f}"
+    )
+    return {"n": 100, "chains": SERIES, **{f"{name}_us": value for name, value in us.items()}, "ratio": round(ratio, 2)}
 
 
 def matrix_model():
@@ -150,17 +190,24 @@ def main():
     parser.add_argument("--folder", help="where to put the files of part 2 (default: the system's temporary folder)")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "step_cost.json")
+    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS, help="the others keep their results")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
         one_size(given.one, given.repeats)
         return
-    found = {
-        "date": date.today().isoformat(),
-        "machine": f"{platform.machine()}, {jax.local_devices()[0].platform}, JAX {jax.__version__}",
-        "beside_the_floor": beside_the_floor(given.repeats),
-        "against_rows": against_rows(int(given.largest), given.folder, given.repeats),
+    parts = {
+        "beside_the_floor": lambda: beside_the_floor(given.repeats),
+        "windows": lambda: windows_beside_the_floor(given.repeats),
+        "against_rows": lambda: against_rows(int(given.largest), given.folder, given.repeats),
     }
+    found = json.loads(given.out.read_text()) if given.out.exists() else {}
+    for name in given.parts:
+        found[name] = {
+            "date": date.today().isoformat(),
+            "machine": f"{platform.machine()}, {jax.local_devices()[0].platform}, JAX {jax.__version__}",
+            "table": parts[name](),
+        }
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(json.dumps(found, indent=1) + "\n")
     print(f"Written to {given.out}")

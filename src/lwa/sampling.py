@@ -42,6 +42,9 @@ from lwa.target import Target
 
 LARGEST_COHORT = 16
 """Chains in one program: past this a larger batch is no faster on a CPU core, and fewer cores would have work."""
+LARGEST_COHORT_OF_WINDOWS = 64
+"""A recursion goes from step to step for all chains of a program side by side: 100 chains of ARMA(1,1), n = 100, cost
+1.8 µs a move with S₀ in two cohorts, 2.4 in seven of at most 16 (`benchmarks/step_cost.py`)."""
 ACCEPTABLE = 0.05
 """Predicted error of sds past which a user is warned before sampling."""
 ROUNDING = 0.1
@@ -218,7 +221,9 @@ def prepare(layout: Layout, settings: Settings, given: list[NDArray[np.float64]]
             warned += forgetting(steps, layout, settings)
     most = rows_within(settings, layout.available, N / max(1e-3, time.monotonic() - began))
     statistic = statistic_of(gathering, settings, layout)
-    planned = plan(layout, settings, statistic, expanded, cohorts_of(settings.chains), most, steps)
+    planned = plan(
+        layout, settings, statistic, expanded, cohorts_of(settings.chains, ordered=layout.ordered), most, steps
+    )
     subsets = planned.subsets
     n = subsets.steps if isinstance(subsets, WindowChain) else subsets.n
     settings = replace(settings, subset_size=n)
@@ -352,7 +357,8 @@ def warm_up_beside(problem: Problem | None, settings: Settings) -> Future[None] 
     if problem is None:
         return None
     pool = ThreadPoolExecutor(1, thread_name_prefix="lwa-warm-up")
-    warming = pool.submit(warm_up, problem, len(cohorts_of(settings.chains)[0]))
+    ordered = isinstance(problem.subsets, WindowChain)
+    warming = pool.submit(warm_up, problem, len(cohorts_of(settings.chains, ordered=ordered)[0]))
     pool.shutdown(wait=False)  # its thread ends with its one task
     return warming
 
@@ -407,11 +413,11 @@ def expand(layout: Layout, settings: Settings, given: list[NDArray[np.float64]] 
     return found
 
 
-def cohorts_of(chains: int) -> list[list[int]]:
+def cohorts_of(chains: int, *, ordered: bool) -> list[list[int]]:
     """Chains by cohort: two at least, for two cores, all of one size. The last is filled up with chains to discard."""
     if jax.default_backend() != "cpu":
         return [list(range(chains))]
-    size = min(-(-chains // 2), LARGEST_COHORT)
+    size = min(-(-chains // 2), LARGEST_COHORT_OF_WINDOWS if ordered else LARGEST_COHORT)
     return [list(range(first, first + size)) for first in range(0, chains, size)]
 
 
