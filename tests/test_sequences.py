@@ -84,6 +84,16 @@ def test_an_autoregression_has_its_exact_posterior(exact):
     )  # the model looks one step back
 
 
+def test_polish_corrects_draws_of_windows():
+    """From draws that are twice too wide, passes over all rows lead to the posterior."""
+    fit = lwa.sample(AR, Y, subset_size=200, draws=300, tune=500, seed=1, chains=4, progress=False)
+    mean, covariance = ar_posterior([Y])
+    for name, at in (("ar", 0), ("drift", 1)):
+        fit.posterior[name][...] = mean[at] + 2 * (fit.posterior[name] - mean[at])
+    polished = fit.polish(6, draws=250, progress=False)
+    check_posterior(polished, mean, np.sqrt(np.diag(covariance)), 0.02, 0.05)
+
+
 def test_several_series_are_a_list_or_a_column():
     mean, covariance = ar_posterior(SEVERAL)
     options = {"subset_size": 50, "draws": 1000, "tune": 500, "seed": 1, "chains": 8, "progress": False}

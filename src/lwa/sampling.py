@@ -299,7 +299,9 @@ def remember(
     curvature = settings.transport is not False
     sums = None
     if settings.subset_move is None or settings.subset_move.replaced(1):
-        if room_for(N, running_width(model.dimension, curvature=curvature)):
+        width = running_width(model.dimension, curvature=curvature)
+        if room_for(N, width):
+            display.say(f"Running sums of gradients and curvatures: {8e-9 * N * width:.2g} GB in a temporary file.")
             sums = running_sums(
                 layout.given, layout.full, expanded, curvature=curvature,
                 progress=lambda done: display.show("running sums", done, N),
