@@ -14,6 +14,10 @@ from lwa.polishing import Polisher
 from lwa.result import Origin, Result, free_axis
 
 
+RARELY = 1e-3
+"""A share of moves during which θ held still that no draw would show."""
+
+
 def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
     """Name the draws, record how they came about, and say what a user should know."""
     settings, problem, kept = run.settings, run.problem, outcome.kept
@@ -49,6 +53,7 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
         "moves": outcome.moves,
         "tune_moves": outcome.tuned,
         "rows_read": outcome.rows_read,
+        "infeasible_moves": outcome.infeasible,
         "nonfinite_proposals": outcome.invalid,
         "seconds": round(seconds, 3),
         "sampling_seconds": round(outcome.seconds, 3),
@@ -114,7 +119,7 @@ def remarks(run: Run, outcome: Outcome) -> list[str]:
             f"A chain came {outcome.furthest:.0f} posterior sds away from the reference point, where the calibrated "
             f"target ends ({end:.0f}): the posterior has heavy tails or another mode there. Pass target='powered'."
         )
-    if outcome.infeasible:
+    if outcome.infeasible >= RARELY:
         told.append(
             f"In {outcome.infeasible:.1%} of the moves the subset's curvature was not positive definite and theta held "
             f"still. Pass subset_size={2 * run.subset_size}."

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from lwa.algorithm import Subset
 from lwa.calibration import expansion_of
 from lwa.models.model import Model
+from lwa.pipeline import evaluate
 from lwa.randomness import Purpose, generator
 from lwa.reference import Reference, log_posterior
 from lwa.rows import Rows
@@ -19,6 +20,7 @@ from lwa.subsets.chain import Chain
 from lwa.target import Target
 
 PILOT_PAIRS = 64
+ACCEPTANCE_POINTS = 64
 
 
 def excess_sd(chain: Chain, reference: Reference | None, subsets: list[Subset]) -> float | None:
@@ -87,3 +89,25 @@ def totals(target: Target, thetas: Array, columns: Any, given: Any, counts: Any)
         return target.evaluate(theta, columns, given, counts).total
 
     return jax.vmap(jax.vmap(at, (0, None, None, None)), (None, 0, 0, 0))(thetas, columns, given, counts)
+
+
+def predicted_acceptance(target: Target, known_of_U: tuple[Any, Any, Any], reference: Reference, seed: int) -> float:
+    """The share of independent proposals from the Gaussian at θ̂ that chains on the targets given U would accept.
+
+    With weights w = π_U/G at points of G, that is E[w min(1, w'/w)] / E[w]. Points are as many at a time as there are
+    subsets, so that the program that found the precision serves.
+    """
+    batch, given, counts = known_of_U
+    columns = to_columns(batch, np.float64, axis=1)
+    subsets, d = jax.tree.leaves(columns)[0].shape[0], len(reference.theta)
+    z = generator(seed, Purpose.PREDICTION, 1).normal(size=(ACCEPTANCE_POINTS, subsets, d))
+    log = np.stack(
+        [
+            np.asarray(evaluate(target, reference.theta + some @ reference.factor.T, columns, given, counts).total)
+            for some in z
+        ]
+    )
+    log = log + 0.5 * (z**2).sum(-1)
+    weight = np.exp(log - log.max(0))
+    accepted = np.minimum(weight[:, None], weight[None, :]).mean((0, 1))
+    return float((accepted / weight.mean(0)).mean())
