@@ -13,7 +13,6 @@ from lwa.errors import LwaWarning
 from lwa.polishing import Polisher
 from lwa.result import Origin, Result, free_axis
 
-
 RARELY = 1e-3
 """A share of moves during which θ held still that no draw would show."""
 
