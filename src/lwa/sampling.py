@@ -10,17 +10,17 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.blocks import Run, carry_out
+from lwa.blocks import Outcome, Run, carry_out
 from lwa.calibration import expansion_of
 from lwa.conclusion import conclude
 from lwa.errors import InputError, LwaWarning, ModelError
 from lwa.layout import Layout, lay_out
 from lwa.memory import measured
-from lwa.models.check import check_model
 from lwa.models.model import Model
+from lwa.models.on_host import OnHost, row_terms
 from lwa.parameters.choice import choose_kernel
 from lwa.parameters.gradient import Gradient
-from lwa.parameters.kernel import Kernel
+from lwa.parameters.kernel import Kernel, Metropolis
 from lwa.pipeline import Cohort, Problem, as_held, evaluate, warm_up
 from lwa.planning import NO_STATISTIC, SMALLEST, Plan, Steps, WindowColumn, plan, require_room, subset_chain
 from lwa.progress import Display
@@ -44,6 +44,10 @@ LARGEST_COHORT = 16
 """Chains in one program: past this a larger batch is no faster on a CPU core, and fewer cores would have work."""
 ACCEPTABLE = 0.05
 """Predicted error of sds past which a user is warned before sampling."""
+TIMED_CALLS, TIMED_SECONDS = 5, 0.1
+"""Calls of a model in Python that are timed, at the most, and for how long."""
+PASSES_TO_THE_MODE = 4
+"""Passes over all rows that the calibrated target takes at first, to say what a model in Python will cost."""
 ROUNDING = 0.1
 """Noise in the log acceptance ratio that float32 may bring. Its effect is of second order, 0.1²/2 = 0.5 %."""
 
@@ -170,13 +174,75 @@ def sample(
         settings.fit()
         starts = given_starts(model, initvals, settings.chains)
         with jax.enable_x64(True):
-            run = prepare_or_fall_back(layout, settings, starts, display)
+            layout = layout.checked(np.float32)
+            settings, microseconds = in_python(layout, settings, starts, display)
+            run = replace(prepare_or_fall_back(layout, settings, starts, display), microseconds=microseconds)
         try:
             outcome = carry_out(run, display)
         finally:
             for cohort in run.cohorts:
                 cohort.close()
+    if outcome.fault is not None:
+        raise with_result(outcome.fault, run, outcome, time.monotonic() - began)
     return conclude(run, outcome, time.monotonic() - began)
+
+
+def with_result(fault: BaseException, run: Run, outcome: Outcome, seconds: float) -> BaseException:
+    """What the user's function raised, with the draws made before; warnings would take its place, so they are not
+    given, but they are kept with the draws."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fault.lwa_result = conclude(run, outcome, seconds)  # type: ignore[attr-defined]
+    kept = len(outcome.kept.lp[0])
+    fault.add_note(f"lwa kept {kept} of {run.settings.draws} draws: they are error.lwa_result")
+    return fault
+
+
+def in_python(
+    layout: Layout, settings: Settings, given: list[NDArray[np.float64]] | None, display: Display
+) -> tuple[Settings, float | None]:
+    """Where the model is not JAX: what that asks of the settings, and what a call costs, in µs, said up front."""
+    model = layout.model
+    if not isinstance(model, OnHost):
+        return settings, None
+    if settings.precision == "float32":
+        raise InputError(
+            f"precision='float32', but {model.in_words} and is called with float64 arrays. Pass precision='float64', "
+            "leave it out, or write the model with jax.numpy."
+        )
+    if settings.kernel is not None and not isinstance(settings.kernel, Metropolis):
+        raise InputError(
+            f"kernel={type(settings.kernel).__name__}(...) needs gradients, but {model.in_words}. Pass kernel='auto', "
+            "or lwa.parameters.RandomWalk(), which need none, or write the model with jax.numpy."
+        )
+    n = min(settings.subset_size or SMALLEST, len(layout.rows) if layout.ordered else len(layout.full))
+    calibrated, d = settings.target in ("calibrated", "auto"), model.dimension
+    theta = given[0] if given else model.ravel(model.init)
+    seconds = seconds_a_call(layout, n, theta)
+    calls = settings.chains * (settings.tune + settings.draws * (settings.thinning or 1))
+    passes = (
+        PASSES_TO_THE_MODE * (d**2 + d + 1) if calibrated else 0
+    ) + settings.exact * settings.chains * settings.draws
+    calls += passes * len(layout.rows) / layout.reads(n, 0)
+    display.say(
+        f"{model.in_words[0].upper()}{model.in_words[1:]}: it runs in Python, one call a chain and move, about "
+        f"{1e6 * seconds:,.0f} µs each, about {calls * seconds:,.0f} s in all."
+    )
+    return replace(settings, precision="float64"), round(1e6 * seconds, 1)
+
+
+def seconds_a_call(layout: Layout, n: int, theta: NDArray[np.float64]) -> float:
+    """What the log-likelihood of one subset takes: the fastest of some calls."""
+    if layout.ordered:
+        model, rows = layout.given, layout.series.take(layout.rows, np.arange(min(n, layout.available)))
+    else:
+        model, rows = layout.model, layout.full.take(np.arange(n))
+    taken, began = list[float](), time.monotonic()
+    while not taken or (len(taken) < TIMED_CALLS and time.monotonic() - began < TIMED_SECONDS):
+        start = time.monotonic()
+        row_terms(model, theta, rows)
+        taken.append(time.monotonic() - start)
+    return min(taken)
 
 
 def prepare_or_fall_back(
@@ -195,9 +261,8 @@ def prepare_or_fall_back(
 
 
 def prepare(layout: Layout, settings: Settings, given: list[NDArray[np.float64]] | None, display: Display) -> Run:
-    """Check the model, survey the rows, settle how U moves, find starts and a precision."""
+    """Survey the rows, settle how U moves, find starts and a precision."""
     N, began = len(layout.rows), time.monotonic()
-    check_model(layout.given, layout.rows.take(np.zeros(1, np.int64)), np.float32)
     model, calibrated, warned = layout.model, settings.target == "calibrated", list[str]()
     gathering = gather(settings, layout)
     kernel = settings.kernel or choose_kernel(model.dimension, calibrated)
@@ -209,7 +274,8 @@ def prepare(layout: Layout, settings: Settings, given: list[NDArray[np.float64]]
     surveyed = survey(layout.rows, visitors, progress=lambda done: display.show("all rows", done, N))
     warming, expanded, steps = None, None, None
     if calibrated:
-        require_derivatives(model, layout.full.take(np.zeros(1, np.int64)))
+        if not model.host:
+            require_derivatives(model, layout.full.take(np.zeros(1, np.int64)))
         require_room(layout, settings)
         warming = warm_up_beside(rehearsal(layout, settings, kernel), settings)
         expanded = expand(layout, settings, given, display)
@@ -345,7 +411,7 @@ def rehearsal(layout: Layout, settings: Settings, kernel: Kernel) -> Problem | N
 
 def warm_up_beside(problem: Problem | None, settings: Settings) -> Future[None] | None:
     """Compile on a thread of its own; whatever that raises will be raised again where it can be explained."""
-    if problem is None:
+    if problem is None or problem.host:  # Python has nothing to compile
         return None
     pool = ThreadPoolExecutor(1, thread_name_prefix="lwa-warm-up")
     warming = pool.submit(warm_up, problem, len(cohorts_of(settings.chains)[0]))
