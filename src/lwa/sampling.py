@@ -219,14 +219,13 @@ def in_python(
     calibrated, d = settings.target in ("calibrated", "auto"), model.dimension
     theta = given[0] if given else model.ravel(model.init)
     seconds = seconds_a_call(layout, n, theta)
-    calls = settings.chains * (settings.tune + settings.draws * (settings.thinning or 1))
-    passes = (
-        PASSES_TO_THE_MODE * (d**2 + d + 1) if calibrated else 0
-    ) + settings.exact * settings.chains * settings.draws
-    calls += passes * len(layout.rows) / layout.reads(n, 0)
+    moves = settings.chains * (settings.tune + settings.draws * (settings.thinning or 1))
+    passes = PASSES_TO_THE_MODE * (d**2 + d + 1) if calibrated else 0
+    passes += settings.chains * settings.draws if settings.exact else 0
+    total = seconds * (moves + passes * len(layout.rows) / layout.reads(n, 0))
     display.say(
-        f"{model.in_words[0].upper()}{model.in_words[1:]}: it runs in Python, one call a chain and move, about "
-        f"{1e6 * seconds:,.0f} µs each, about {calls * seconds:,.0f} s in all."
+        f"{model.in_words}: it runs in Python, one call a chain and move, about {1e6 * seconds:,.0f} µs each, about "
+        f"{max(1.0, total):,.0f} s in all."
     )
     return replace(settings, precision="float64"), round(1e6 * seconds, 1)
 
