@@ -3,11 +3,11 @@
 import numba
 import numpy as np
 import pytest
-from lwa.subsets.window_walk import walk
 
 from lwa import compiled as adapter
 from lwa.compiled import compiled, keeps
 from lwa.subsets.window_law import log_hastings, neighbour, neighbours
+from lwa.subsets.window_walk import walk
 from lwa.summaries.window_kernels import quantiles
 
 

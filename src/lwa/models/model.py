@@ -25,7 +25,8 @@ class Model:
     ----------
     log_likelihood
         `(theta, rows) -> (n,)`: log f(Y_k|θ) of each row, written with `jax.numpy`, or in any Python: NumPy, SciPy, C.
-        What JAX cannot trace is called with NumPy's float64 arrays, one θ at a time, and differentiated numerically.
+        What JAX cannot trace is called with NumPy's float64 arrays, one θ at a time, and differentiated numerically;
+        it should return -inf, not raise, where θ has no density: whatever it raises ends the run.
         `rows` is shaped as the data: an array, or a dict of arrays, of any number of rows. Where they are ordered or
         come in groups, it is called with consecutive steps of one series or the rows of one group, and a term may
         depend on the rows before it: log f(Y_k|Y_1, …, Y_{k-1}, θ).

@@ -48,6 +48,12 @@ def few_of(model: Model, rows: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[chosen], rows)
 
 
+def row_lengths(model: Model, theta: Vector, rows: Any, directions: Vector | None = None) -> Vector:
+    """`lengths` of a few rows; the terms of units are sums, and as precise as a row's for each of theirs."""
+    function, length = terms_of(model, few_of(model, rows)), unit_length(rows)
+    return lengths(lambda theta: function(theta) / length, theta, directions)
+
+
 def lengths(function: Function, theta: Vector, directions: Vector | None = None) -> Vector:
     """Of each direction, `(r, d)`, or parameter: how many times it a term must move to change by about one.
 
@@ -60,7 +66,8 @@ def lengths(function: Function, theta: Vector, directions: Vector | None = None)
     found = np.maximum(1.0, size)
     if not usable.any():
         return found
-    noise = NOISE * max(1.0, float(np.abs(base[usable]).mean()))
+    magnitude = max(1.0, float(np.abs(base[usable]).mean()))
+    wanted = (EPS * magnitude) ** 0.5  # where rounding, eps |ℓ|/h², and truncation, h², cost the same
     for i, direction in enumerate(directions):
         length = max(float(size[i]), SMALLEST)
         for _ in range(TRIES):
@@ -68,8 +75,8 @@ def lengths(function: Function, theta: Vector, directions: Vector | None = None)
             with np.errstate(invalid="ignore"):
                 bend = np.abs(function(theta + step) + function(theta - step) - 2.0 * base)[usable]
             mean = float(bend.mean()) if np.isfinite(bend).all() else np.inf
-            factor = float(np.clip(np.sqrt(EPS**0.5 / max(mean, 1e-300)), 1.0 / STRETCH, STRETCH))
-            if noise < mean < np.inf:
+            factor = float(np.clip(np.sqrt(wanted / max(mean, 1e-300)), 1.0 / STRETCH, STRETCH))
+            if NOISE * magnitude < mean < np.inf:
                 found[i] = length
             if 1.0 / CLOSE < factor < CLOSE:
                 break
@@ -79,12 +86,12 @@ def lengths(function: Function, theta: Vector, directions: Vector | None = None)
 
 def row_scores(model: Model, theta: Vector, rows: Any) -> Vector:
     """∇ℓ_k, one a row, `(m, d)`."""
-    return slopes(terms_of(model, rows), theta, FIRST * lengths(terms_of(model, few_of(model, rows)), theta))
+    return slopes(terms_of(model, rows), theta, FIRST * row_lengths(model, theta, rows))
 
 
 def row_derivatives(model: Model, theta: Vector, rows: Any) -> Derivatives:
     """ℓ_k, ∇ℓ_k and ∇²ℓ_k, one a row."""
-    steps = SECOND * lengths(terms_of(model, few_of(model, rows)), theta)
+    steps = SECOND * row_lengths(model, theta, rows)
     return differences(terms_of(model, rows), theta, steps, lambda terms: terms)
 
 
@@ -92,7 +99,7 @@ def row_sizes(model: Model, theta: Vector, rows: Any, factor: Vector) -> Vector:
     """Σ_j |f_jᵀ ∇²ℓ_k f_j| over the columns of F, in 2d + 1 evaluations."""
     function = terms_of(model, rows)
     base, total = function(theta), 0.0
-    steps = SECOND * lengths(terms_of(model, few_of(model, rows)), theta, factor.T)
+    steps = SECOND * row_lengths(model, theta, rows, factor.T)
     for direction, step in zip(factor.T, steps, strict=True):
         with np.errstate(invalid="ignore"):
             bend = function(theta + step * direction) + function(theta - step * direction) - 2.0 * base
@@ -103,7 +110,7 @@ def row_sizes(model: Model, theta: Vector, rows: Any, factor: Vector) -> Vector:
 def sums(model: Model, theta: Vector, rows: Any, counts: Vector | None = None) -> Derivatives:
     """Of Σ c_k ℓ_k; only single numbers are kept of each evaluation."""
     weight = np.ones(len(jax.tree.leaves(rows)[0])) if counts is None else counts
-    steps = SECOND * lengths(terms_of(model, few_of(model, rows)), theta)
+    steps = SECOND * row_lengths(model, theta, rows)
     return differences(terms_of(model, rows), theta, steps, lambda terms: weight @ terms)
 
 
@@ -116,7 +123,7 @@ def prior_sums(model: Model, theta: Vector) -> Derivatives:
 def gradient_sums(model: Model, thetas: Vector, rows: Any) -> tuple[Vector, Vector]:
     """Σ ℓ_k and Σ ∇ℓ_k at many θ of one posterior, which share their steps."""
     function = terms_of(model, rows)
-    steps = FIRST * lengths(terms_of(model, few_of(model, rows)), thetas[0])
+    steps = FIRST * row_lengths(model, thetas[0], rows)
     gradient = np.array([slopes(function, theta, steps).sum(0) for theta in thetas])
     return value_sums(model, thetas, rows), gradient
 

@@ -6,6 +6,7 @@ Their functions are called with NumPy's arrays in float64, one θ at a time, on 
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import jax
 import numpy as np
@@ -30,14 +31,22 @@ class OnHost(Model):
         return f"{names} {'is' if len(self.reasons) == 1 else 'are'} not JAX ({self.reasons[0][1]})"
 
 
+HOSTED: WeakKeyDictionary[Model, OnHost] = WeakKeyDictionary()
+"""Models that were found to run in Python before: what is compiled for one serves its next run."""
+
+
 def on_host(model: Model, reasons: dict[str, str]) -> OnHost:
     """The same model in Python: a function that is JAX after all is compiled, and called like the other."""
+    told = tuple(reasons.items())
+    if model in HOSTED and HOSTED[model].reasons == told:
+        return HOSTED[model]
     functions = {
         name: getattr(model, name) if name in reasons else jax.jit(getattr(model, name))
         for name in ("log_likelihood", "log_prior")
     }
     fields = {name: value for name, value in vars(model).items() if name in Model.__dataclass_fields__}
-    return OnHost(**fields | functions, reasons=tuple(reasons.items()))
+    HOSTED[model] = OnHost(**fields | functions, reasons=told)
+    return HOSTED[model]
 
 
 def theta_at(model: Model, vector: NDArray[Any]) -> Any:
