@@ -2,6 +2,7 @@
 
 import ctypes
 import ctypes.util
+import signal
 import threading
 import time
 import traceback
@@ -396,6 +397,26 @@ def test_what_it_raises_once_there_are_draws_comes_with_them(kind):
     whole = lwa.sample(PYTHON, DATA, **SIZES | RUN)
     np.testing.assert_array_equal(kept.posterior["b"], whole.posterior["b"][:, : kept.draws])
     assert f"{kind.__name__} after {kept.draws} of 200 draws" in kept.attributes["stopped"]
+
+
+def test_ctrl_c_ends_the_run_with_its_draws_and_a_second_one_ends_it_at_once():
+    class Interrupted(Failing):
+        def __call__(self, theta, rows):
+            if self.calls + 1 in self.error:
+                signal.raise_signal(signal.SIGINT)
+            return super().__call__(theta, rows)
+
+    before = calls_before_the_first_move()
+
+    def run(*presses):
+        pressing = Interrupted([before + press for press in presses], pause=0.002)
+        return lwa.sample(lwa.Model(pressing, PYTHON.log_prior, PYTHON.init), DATA, **SIZES | RUN)
+
+    with pytest.warns(lwa.LwaWarning, match="Stopped early: interrupted after"):
+        assert 20 <= run(IN_DRAWS).draws < 200
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run(IN_DRAWS, IN_DRAWS + 1)
+    assert 20 <= caught.value.lwa_result.draws < 200
 
 
 def test_what_it_raises_between_corrections_comes_with_them():

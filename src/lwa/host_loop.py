@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from lwa.algorithm import Draw, State, Tape
 from lwa.models.on_host import log_priors, row_terms
-from lwa.parameters.kernel import Info, Metropolis, metropolis
+from lwa.parameters.kernel import Metropolis, metropolis
 from lwa.target import Given, Target, Terms
 
 
@@ -63,10 +63,9 @@ def move(state: State, entry: Tape, target: Target, kernel: Metropolis) -> tuple
     """Lines 7-9 for every chain: propose together, evaluate one by one, decide together."""
     proposed, log_hastings, at = propose(entry.noise, state.tuning, state.theta, entry.given, target, kernel)
     new = terms_at(target, np.asarray(proposed), np.asarray(at), state.rows)
-    theta, terms, tuning, info = decide(
-        state._replace(rows=None), entry._replace(rows=None), proposed, log_hastings, new, target, kernel
-    )
-    return state._replace(theta=theta, terms=terms, tuning=tuning), Draw(theta, terms.log_density, info)
+    own, given = state._replace(rows=None), entry._replace(slots=None, rows=None, counts=None)
+    theta, terms, tuning, draw = decide(own, given, proposed, log_hastings, new, target, kernel)
+    return state._replace(theta=theta, terms=terms, tuning=tuning), draw
 
 
 def evaluate_on_host(target: Target, theta: Any, rows: Any, given: Given | None, counts: Any) -> Terms:
@@ -115,15 +114,16 @@ def propose(
 @partial(jax.jit, static_argnames=("kernel",))
 def decide(
     state: State, entry: Tape, proposed: Array, log_hastings: Array, new: Any, target: Target, kernel: Metropolis
-) -> tuple[Array, Terms, Any, Info]:
+) -> tuple[Array, Terms, Any, Draw]:
     """Lines 8-9, and what the kernel learns."""
 
     def one(
         state: State, entry: Tape, proposed: Array, log_hastings: Array, new: Any
-    ) -> tuple[Array, Terms, Any, Info]:
+    ) -> tuple[Array, Terms, Any, Draw]:
         prior, rows = new
         terms = target.summed(proposed, prior, rows, entry.given, state.counts)
         theta, terms, info = metropolis(entry.noise.log_u, state.theta, state.terms, proposed, terms, log_hastings)
-        return theta, terms, kernel.steer(state.tuning, entry.noise, info, entry.gain), info
+        tuning = kernel.steer(state.tuning, entry.noise, info, entry.gain)
+        return theta, terms, tuning, Draw(theta, terms.log_density, info)
 
     return jax.vmap(one)(state, entry, proposed, log_hastings, new)

@@ -84,7 +84,8 @@ def sample(
     Parameters
     ----------
     model
-        What is to be inferred, a `lwa.Model`.
+        What is to be inferred, a `lwa.Model`. Where its functions are not JAX they are called from Python; what they
+        raise surfaces untouched, with the draws kept so far, if any, as its attribute `lwa_result`.
     data
         An array or a dict of arrays sharing their first axis, a pandas or polars DataFrame, an Arrow table, the path
         of a `.npy` file, or a `lwa.Rows`; for ordered data also a list of such series.
@@ -121,7 +122,7 @@ def sample(
         Φ: `"gaussian"`, `"laplace"` or `"epanechnikov"`.
     kernel
         Q, of `lwa.parameters`: `RandomWalk(...)`, adaptive; `Blockwise([["mu"], ["sigma", "beta"]])`, one block of
-        parameters at a time; `MALA(...)`, `HMC(steps=8)` and `NUTS(...)`, along the gradient; for `"calibrated"` also
+        parameters at a time; `MALA(...)`, `HMC(steps=8)` and `NUTS(...)`, along the gradient, of JAX models; for `"calibrated"` also
         `Autoregressive(...)` and `Independence(df=8)`, from the Gaussian or Student's t at θ̂. `"auto"` is
         autoregressive for `"calibrated"`, else the random walk.
     refresh_steps
@@ -142,7 +143,8 @@ def sample(
     progress
         Show what is going on. Ctrl-C ends the run and returns what is there.
     precision
-        `"float32"`, `"float64"` or `"auto"`: float32 unless its rounding would be felt in the acceptance ratio.
+        `"float32"`, `"float64"` or `"auto"`: float32 unless its rounding would be felt in the acceptance ratio. A model
+        that is not JAX works in float64.
 
     Returns
     -------

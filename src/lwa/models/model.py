@@ -134,6 +134,15 @@ class Model:
         """d, the length of the flat vector."""
         return sum(support.size for support in self.supports.values())
 
+    @cached_property
+    def places(self) -> list[tuple[slice, tuple[int, ...]]]:
+        """Where each parameter lies in the flat vector, and its unconstrained shape."""
+        ends = np.cumsum([support.size for support in self.supports.values()]).tolist()
+        return [
+            (slice(end - support.size, end), support.free_shape)
+            for end, support in zip(ends, self.supports.values(), strict=True)
+        ]
+
     def ravel(self, theta: Any, source: str = "theta") -> np.ndarray:
         """θ as a flat, unconstrained float64 vector; refuses what is not built like `init` or violates a constraint.
 
@@ -168,10 +177,8 @@ class Model:
         return jax.tree.unflatten(jax.tree.structure(self.init), leaves)
 
     def _parts(self, vector: Array) -> Iterator[tuple[Support, Array]]:
-        start = 0
-        for support in self.supports.values():
-            yield support, vector[start : start + support.size].reshape(support.free_shape)
-            start += support.size
+        for support, (place, shape) in zip(self.supports.values(), self.places, strict=True):
+            yield support, vector[place].reshape(shape)
 
     def by_name(self, draws: np.ndarray) -> dict[str, np.ndarray]:
         """Flat vectors `(..., d)` as one array `(..., *shape)` a parameter, constrained."""
@@ -184,8 +191,7 @@ class Model:
 
     def free_by_name(self, draws: np.ndarray) -> dict[str, np.ndarray]:
         """Flat vectors `(..., d)` as one array `(..., size)` a parameter, unconstrained."""
-        ends = np.cumsum([support.size for support in self.supports.values()])
-        return dict(zip(self.supports, np.split(draws, ends[:-1], axis=-1), strict=True))
+        return {name: draws[..., place] for name, (place, _) in zip(self.supports, self.places, strict=True)}
 
     @cached_property
     def of_units(self) -> "Model":

@@ -51,8 +51,12 @@ def on_host(model: Model, reasons: dict[str, str]) -> OnHost:
 
 def theta_at(model: Model, vector: NDArray[Any]) -> Any:
     """θ as the user wrote it, NumPy's and the user's own: what they write on it changes no chain."""
-    leaves = model.by_name(np.array(vector, np.float64)[None]).values()
-    return jax.tree.unflatten(jax.tree.structure(model.init), [np.array(leaf[0])[()] for leaf in leaves])
+    vector = np.array(vector, np.float64)
+    if model.constrained:
+        leaves = [np.array(leaf[0])[()] for leaf in model.by_name(vector[None]).values()]
+    else:
+        leaves = [vector[place].reshape(shape)[()] for place, shape in model.places]
+    return jax.tree.unflatten(jax.tree.structure(model.init), leaves)
 
 
 def row_terms(model: Model, vector: NDArray[Any], rows: Any) -> NDArray[np.float64]:
