@@ -124,7 +124,7 @@ def arma_in_jax(theta, y):
     return jax.lax.scan(step, (y[0], jnp.zeros_like(y[0])), y)[1]
 
 
-@pytest.mark.parametrize("target", ["powered", "calibrated"])
+@pytest.mark.parametrize("target", [pytest.param("powered", marks=pytest.mark.slow), "calibrated"])
 @pytest.mark.filterwarnings("ignore:Each refresh:lwa.LwaWarning")
 def test_windows_of_a_sequence(target):
     noise, series = RNG.normal(size=801), np.zeros(800)

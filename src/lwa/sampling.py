@@ -46,6 +46,8 @@ ACCEPTABLE = 0.05
 """Predicted error of sds past which a user is warned before sampling."""
 TIMED_CALLS, TIMED_SECONDS = 5, 0.1
 """Calls of a model in Python that are timed, at the most, and for how long."""
+OWN_SECONDS = 2e-4
+"""What lwa itself takes for a move of such a model, a chain (two cores, calibrated, n = 100, four chains)."""
 PASSES_TO_THE_MODE = 4
 """Passes over all rows that the calibrated target takes at first, to say what a model in Python will cost."""
 ROUNDING = 0.1
@@ -122,9 +124,9 @@ def sample(
         Φ: `"gaussian"`, `"laplace"` or `"epanechnikov"`.
     kernel
         Q, of `lwa.parameters`: `RandomWalk(...)`, adaptive; `Blockwise([["mu"], ["sigma", "beta"]])`, one block of
-        parameters at a time; `MALA(...)`, `HMC(steps=8)` and `NUTS(...)`, along the gradient, of JAX models; for `"calibrated"` also
-        `Autoregressive(...)` and `Independence(df=8)`, from the Gaussian or Student's t at θ̂. `"auto"` is
-        autoregressive for `"calibrated"`, else the random walk.
+        parameters at a time; `MALA(...)`, `HMC(steps=8)` and `NUTS(...)`, along the gradient, for models in JAX; for
+        `"calibrated"` also `Autoregressive(...)` and `Independence(df=8)`, from the Gaussian or Student's t at θ̂.
+        `"auto"` is autoregressive for `"calibrated"`, else the random walk.
     refresh_steps
         L, the θ moves after a refresh of U. θ's law is the mixture Σ_U ν(U) π(θ|Y_U) only as L grows.
     initvals
@@ -224,7 +226,7 @@ def in_python(
     moves = settings.chains * (settings.tune + settings.draws * (settings.thinning or 1))
     passes = PASSES_TO_THE_MODE * (d**2 + d + 1) if calibrated else 0
     passes += settings.chains * settings.draws if settings.exact else 0
-    total = seconds * (moves + passes * len(layout.rows) / layout.reads(n, 0))
+    total = moves * (seconds + OWN_SECONDS) + passes * seconds * len(layout.rows) / layout.reads(n, 0)
     display.say(
         f"{model.in_words}: it runs in Python, one call a chain and move, about {1e6 * seconds:,.0f} µs each, about "
         f"{max(1.0, total):,.0f} s in all."

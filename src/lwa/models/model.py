@@ -71,6 +71,14 @@ class Model:
     ... )
     >>> model.scalar_names
     ['log(sigma)']
+
+    A likelihood of SciPy, which is no JAX:
+
+    >>> from scipy import stats
+    >>> model = lwa.Model(lambda mu, y: stats.t.logpdf(y, df=4, loc=mu), lambda mu: -0.5 * mu**2, init=0.0)
+    >>> y = stats.t.rvs(df=4, size=1000, random_state=1)
+    >>> lwa.sample(model, y, subset_size=100, draws=100, tune=100, seed=1, progress=False).draws
+    100
     """
 
     log_likelihood: Callable[[Any, Any], Array]
