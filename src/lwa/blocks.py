@@ -16,6 +16,7 @@ from lwa.budget import Meter
 from lwa.diagnostics.autocorrelation import autocorrelation_time
 from lwa.exact import Corrected, correct, surrogates_of
 from lwa.layout import Layout
+from lwa.models.asking import is_theirs
 from lwa.pipeline import ADAPT_EVERY, Cohort, Moves, Problem
 from lwa.planning import Plan
 from lwa.progress import Display, Interruption, interruptible
@@ -40,6 +41,7 @@ class Run:
     planned: Plan
     warned: list[str]  # before the first move
     layout: Layout
+    microseconds: float | None = None  # a call of the log-likelihood, where it runs in Python
 
     @property
     def subset_size(self) -> int:
@@ -69,6 +71,7 @@ class Outcome:
     infeasible: float  # share of the moves during which U had no positive definite curvature
     tuning: Any  # what the kernel learnt, every chain's
     rate: float  # moves a second in the last block; 0 where there was but one
+    fault: BaseException | None = None  # what the user's function raised once there were draws
 
 
 def carry_out(run: Run, display: Display) -> Outcome:
@@ -82,7 +85,7 @@ def carry_out(run: Run, display: Display) -> Outcome:
             cohort.freeze()
         thinning = settings.thinning or choose_thinning(memory, player.refresh_rate, run.problem)
         display.say(forecast(player, run, thinning))
-        kept, stopped = (keep_exact if settings.exact else keep)(player, run, thinning, display)
+        kept, stopped, fault = (keep_exact if settings.exact else keep)(player, run, thinning, display)
     if tuned < settings.tune and not stopped:
         stopped = f"tune ended after {tuned} of {settings.tune} moves with its share of the budget"
     seconds = time.monotonic() - meter.start
@@ -93,6 +96,7 @@ def carry_out(run: Run, display: Display) -> Outcome:
     return Outcome(
         kept, thinning, player.position, tuned, meter.rows, player.invalid, stopped, seconds, player.furthest,
         player.infeasible / max(1, player.position * settings.chains), tuning, player.rate,
+        fault,
     )  # fmt: skip
 
 
@@ -101,7 +105,7 @@ class Player:
 
     def __init__(self, run: Run, meter: Meter, interruption: Interruption, pool: ThreadPoolExecutor) -> None:
         self.run, self.meter, self.interruption, self.pool = run, meter, interruption, pool
-        self.blocks = Blocks(max(1, ADAPT_EVERY // run.problem.kernel.most_evaluations()))
+        self.blocks = Blocks(max(1, first_block(run)))
         self.position = self.invalid = self.refreshed = self.transitions = self.infeasible = 0
         self.furthest = 0.0
         self.rate = 0.0  # moves a second
@@ -118,7 +122,10 @@ class Player:
     def play(self, moves: int) -> list[Moves]:
         """One block."""
         began = time.monotonic()
-        played = side_by_side(self.run.cohorts, self.pool, self.position + moves)
+        if self.run.problem.host:  # a user's function is called on the user's thread
+            played = [cohort.run(self.position + moves) for cohort in self.run.cohorts]
+        else:
+            played = side_by_side(self.run.cohorts, self.pool, self.position + moves)
         took = time.monotonic() - began
         self.rate = moves / took if self.position else 0.0  # the first block compiles
         self.blocks = self.blocks.after(took, moves)
@@ -155,13 +162,17 @@ def tune(player: Player, run: Run, display: Display) -> NDArray[Any]:
     return path[-min(len(path), TUNE_MEMORY, max(1, player.position // 2)) :]
 
 
-def keep(player: Player, run: Run, thinning: int, display: Display) -> tuple[Kept, str]:
-    """Sample; returns the draws, and why it stopped early where it did."""
+type Sampled = tuple[Kept, str, BaseException | None]
+"""The draws, why there are no more where it stopped early, and what the user's function raised, if that was it."""
+
+
+def keep(player: Player, run: Run, thinning: int, display: Display) -> Sampled:
+    """Sample."""
     settings, size, extra = run.settings, len(run.cohorts[0].chains), run.problem.kernel.extra()
     recorders = [Recorder(thinning, run.problem.reads, extra) for _ in range(settings.chains)]
 
-    def result(stopped: str) -> tuple[Kept, str]:
-        return stack(recorders, run.problem.target.model.dimension, settings.draws, extra), stopped
+    def result(stopped: str, fault: BaseException | None = None) -> Sampled:
+        return stack(recorders, run.problem.target.model.dimension, settings.draws, extra), stopped, fault
 
     def kept() -> int:
         return min(recorder.count for recorder in recorders)
@@ -173,10 +184,10 @@ def keep(player: Player, run: Run, thinning: int, display: Display) -> tuple[Kep
             return result(f"{reason} after {kept()} of {settings.draws} draws")
         try:
             played = player.play(moves)
-        except Exception as error:
-            if kept() == 0:
+        except BaseException as error:
+            if kept() == 0 or not may_be_kept(error):
                 raise
-            return result(f"{type(error).__name__} after {kept()} of {settings.draws} draws: {error}")
+            return result(*told(error, kept(), settings.draws))
         for chain, recorder in enumerate(recorders):
             recorder.add(played[chain // size], chain % size)
         rate = np.mean([done.acceptance.mean() for done in played])
@@ -185,7 +196,18 @@ def keep(player: Player, run: Run, thinning: int, display: Display) -> tuple[Kep
     return result("")
 
 
-def keep_exact(player: Player, run: Run, thinning: int, display: Display) -> tuple[Kept, str]:
+def may_be_kept(error: BaseException) -> bool:
+    """Whether a run that has draws ends with them, rather than with nothing: not where somebody else stops it."""
+    return isinstance(error, Exception) or is_theirs(error)
+
+
+def told(error: BaseException, kept: int, draws: int) -> tuple[str, BaseException | None]:
+    """Why a run stopped, and the error itself where it is for the user to see: it came from their own function."""
+    what = f"{type(error).__name__} after {kept} of {draws} draws: {error}"
+    return what, error if is_theirs(error) else None
+
+
+def keep_exact(player: Player, run: Run, thinning: int, display: Display) -> Sampled:
     """Sample from the full posterior: for each draw, `thinning` moves on the surrogate, then a pass over all rows."""
     settings = run.settings
     for cohort in run.cohorts:
@@ -196,20 +218,19 @@ def keep_exact(player: Player, run: Run, thinning: int, display: Display) -> tup
     while len(made) < settings.draws:
         if player.interruption.asked or player.meter.share() >= 1 or player.meter.rows_left() < most:
             reason = "interrupted" if player.interruption.asked else "the budget was spent"
-            return joined(made, run), f"{reason} after {len(made)} of {settings.draws} draws"
+            return joined(made, run), f"{reason} after {len(made)} of {settings.draws} draws", None
         try:
             done, values = correct(surrogates, run.problem, values)
-        except Exception as error:
-            if not made:
+        except BaseException as error:
+            if not made or not may_be_kept(error):
                 raise
-            what = f"{type(error).__name__} after {len(made)} of {settings.draws} draws: {error}"
-            return joined(made, run), what
+            return joined(made, run), *told(error, len(made), settings.draws)
         made.append(jax.tree.map(lambda *leaves: np.concatenate(leaves)[: settings.chains], *done))
         player.position += thinning
         player.meter.rows += int(made[-1].evaluations.sum()) * n + N * settings.chains
         rate = np.mean([one.accepted.mean() for one in made])
         display.show("exact draws", len(made), settings.draws, f"corrections accepted {rate:.2f}")
-    return joined(made, run), ""
+    return joined(made, run), "", None
 
 
 def joined(made: list[Corrected], run: Run) -> Kept:
@@ -261,6 +282,14 @@ class Blocks:
         and grow again."""
         fitting = moves * self.seconds / max(took, 1e-6)
         return replace(self, moves=max(1, min(int(fitting), 4 * self.moves)))
+
+
+def first_block(run: Run) -> int:
+    """Moves before the first look at the clock: fewer where a move may evaluate often, or Python is slow."""
+    moves = ADAPT_EVERY // run.problem.kernel.most_evaluations()
+    if run.microseconds is None:
+        return moves
+    return min(moves, int(Blocks.seconds / (1e-6 * run.microseconds * run.settings.chains + 1e-6)))
 
 
 def side_by_side(cohorts: Sequence[Cohort], pool: ThreadPoolExecutor, stop: int) -> list[Moves]:

@@ -18,8 +18,7 @@ from scipy.linalg import lapack
 from lwa.models.model import Model
 from lwa.reference import Reference, in_blocks, sums_over
 from lwa.rows import Batch
-from lwa.rows.slots import double
-from lwa.summaries.curvature import in_parts, row_derivatives, row_scores
+from lwa.summaries.curvature import carried_of, in_parts
 from lwa.target import Expansion, Given
 
 OWN_SHARE = 0.1
@@ -71,15 +70,11 @@ class Calibration:
 
     def carry(self, batch: Batch) -> NDArray[np.float64]:
         """∇ℓ_k(θ̂) of each row, then the upper triangle of -∇²ℓ_k(θ̂), `(m, c)`."""
-        rows, columns = np.triu_indices(self.model.dimension)
 
         def carried(part: Any) -> NDArray[np.float64]:
-            if self.frame is None:
-                return np.asarray(row_scores(self.model, self.reference.theta, part))
-            score, bend = row_derivatives(self.model, self.reference.theta, part)
-            return np.concatenate([score, -np.asarray(bend)[:, rows, columns]], axis=1)
+            return carried_of(self.model, self.reference.theta, part, curvature=self.frame is not None)
 
-        return in_parts(carried, jax.tree.map(double, batch), self.width)
+        return in_parts(carried, batch, self.width, filled=not self.model.host)
 
     def total(self, batch: Batch, counts: NDArray[np.float64] | None) -> NDArray[np.float64]:
         """The sum of what rows carry, each counted c_k times, without the numbers of any single row."""

@@ -46,6 +46,7 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
         "predicted_sd_error": run.planned.predicted,
         "subset_refresh_rate": run.planned.refresh_rate,
         "subset_renewal_moves": run.planned.renewal if np.isfinite(run.planned.renewal) else None,
+        "host": run.microseconds,
         "kernel": problem.kernel.describe(outcome.tuning),
         "page_moves": problem.page,
         "cohort_chains": len(run.cohorts[0].chains),

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.algorithm import Subset, Tape, play
+from lwa.algorithm import Subset, Tape
 from lwa.decision import accepts, probability
 from lwa.parameters.kernel import ADDED_UP, Info
 from lwa.pipeline import Cohort, Problem, as_held, blank_page, first_state, page_noise
@@ -99,7 +99,7 @@ class Surrogate:
         state = state._replace(tuning=jax.tree.map(jnp.array, self.tuning))  # `play` takes the state's memory over
         before = np.asarray(state.terms.log_density)
         room = blank_page(problem, state, self.steps)
-        state, made = play(state, room, self._tape(given), 0, self.steps, problem.target, problem.kernel)
+        state, made = problem.play(state, room, self._tape(given), 0, self.steps, problem.target, problem.kernel)
         self.evaluations, self.extra = told(jax.tree.map(np.asarray, made.info))
         with np.errstate(invalid="ignore"):  # -inf both times where U is infeasible: NaN, so that it is refused
             return np.asarray(state.theta), before - np.asarray(state.terms.log_density)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from lwa.errors import InputError
+from lwa.models.check import ROW_NUMBERS, check_model
 from lwa.models.model import Model
 from lwa.rows import Rows, as_rows
 from lwa.rows.memory import ArrayRows
@@ -78,6 +79,17 @@ class Layout:
     def remembering(self, steps: int) -> "Layout":
         """The same with so many steps before each segment of a pass over all rows."""
         return replace(self, full=segments_of(self.rows, self.series, SEGMENT * steps, steps), lead_in=steps)
+
+    def checked(self, dtype: Any) -> "Layout":
+        """The same with a model that can be sampled: one that runs in Python where JAX cannot trace it."""
+        sizes = len(self.rows) if self.parts is None else int(self.parts.sizes[0])
+        first = np.arange(min(max(ROW_NUMBERS), sizes))
+        model = check_model(
+            self.given, self.rows.take(first) if self.parts is None else self.parts.take(self.rows, first), dtype
+        )
+        if model is self.given:
+            return self
+        return replace(self, given=model, model=model if self.parts is None else model.of_units)
 
     def fit(self, n: int | None) -> None:
         """Refuse a subset that the data cannot hold."""

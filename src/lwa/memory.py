@@ -16,6 +16,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from lwa.layout import SEGMENT, Layout
+from lwa.models import numerical
 from lwa.models.model import Model
 from lwa.rows.slots import double
 
@@ -78,6 +79,8 @@ def measure_memory(layout: Layout, theta: NDArray[np.float64], factor: NDArray[n
 
 def scores(model: Model, theta: NDArray[np.float64], batch: Any) -> NDArray[np.float64]:
     """∇ℓ_k of each step of one sequence, `(m, d)`."""
+    if model.host:
+        return numerical.row_scores(model, theta, batch)
     return np.asarray(step_scores(model, theta, jax.tree.map(double, batch)))
 
 

@@ -1,10 +1,11 @@
 """Tape ahead, θ behind, block by block.
 
 A cohort is a fixed number of chains in one compiled program. Its `TapeWriter` runs the U chain a page ahead, on a
-thread of its own, beside the data; its θ chain plays the pages. Cohorts run side by side, one a core.
+thread of its own, beside the data; its θ chain plays the pages. Cohorts run side by side, one a core. Where the model
+runs in Python, all of it happens on the caller's thread instead, one after the other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from lwa.algorithm import Draw, State, Subset, Tape, play
+from lwa.host_loop import evaluate_on_host, play_on_host
 from lwa.parameters.kernel import Info, Kernel
 from lwa.randomness import Purpose, generator
 from lwa.reference import Reference
@@ -62,6 +64,16 @@ class Problem:
         """Moves a page."""
         return self.subsets.moves
 
+    @property
+    def host(self) -> bool:
+        """Whether the model runs in Python."""
+        return self.target.model.host
+
+    @property
+    def play(self) -> Callable[..., tuple[State, Draw]]:
+        """The loop over θ's moves."""
+        return play_on_host if self.host else play
+
 
 class Moves(NamedTuple):
     """What a cohort did in a stretch of θ moves; arrays are `(moves, chains, ...)`."""
@@ -102,7 +114,7 @@ class Cohort:
         self.entries: Entries
         self.tape: Tape
         self.written = 0
-        self.coming: Future[tuple[Entries, Any]] = self._write_ahead()
+        self.coming: Callable[[], tuple[Entries, Any]] = self._write_ahead()
 
     def run(self, stop: int) -> Moves:
         """Play up to the `stop`-th move of the run."""
@@ -115,7 +127,7 @@ class Cohort:
                 end = min(stop - self.moves + at, self.problem.page)
                 if not self.frozen:
                     end = min(end, at - at % self._adapt_every + self._adapt_every)
-                self.state, self.draws = play(
+                self.state, self.draws = self.problem.play(
                     self.state, self.draws, self.tape, at, end, self.problem.target, self.problem.kernel
                 )
                 done.append(self._collect(at, end))
@@ -133,26 +145,25 @@ class Cohort:
 
     def close(self) -> None:
         """Stop writing ahead."""
-        self.coming.cancel()
-        self.ahead.shutdown(wait=True)
+        self.ahead.shutdown(wait=True, cancel_futures=True)
 
     @property
     def _adapt_every(self) -> int:
         return min(ADAPT_EVERY, self.problem.page)
 
-    def _write_ahead(self) -> "Future[tuple[Entries, Any]]":
-        """The next page of U and of θ's randomness, on a thread of its own."""
+    def _write_ahead(self) -> Callable[[], tuple[Entries, Any]]:
+        """The next page of U and of θ's randomness: on a thread of its own, or here, once it is asked for."""
         page, self.written = self.written, self.written + 1
 
         def write() -> tuple[Entries, Any]:
             noise = page_noise(self.problem, Purpose.THETA, self.chains, page, self.problem.page)
             return self.writer(), noise
 
-        return self.ahead.submit(write)
+        return write if self.problem.host else self.ahead.submit(write).result
 
     def _next_page(self) -> None:
         wait(self.warming)
-        self.entries, noise = self.coming.result()
+        self.entries, noise = self.coming()
         self.coming = self._write_ahead()
         gain = np.zeros(self.problem.page) if self.frozen else steering_gain(self.moves + np.arange(self.problem.page))
         gain = np.broadcast_to(gain.astype(self.problem.dtype)[:, None], self.entries.ends.shape)
@@ -229,7 +240,11 @@ def as_held(given: Given | None, dtype: Any) -> Given | None:
 
 
 def first_state(problem: Problem, rows: Any, theta: Any, given: Given | None, counts: Any) -> State:
-    """Every chain at its start, with its subset's rows on the device."""
+    """Every chain at its start, with its subset's rows on the device, or as NumPy's arrays where Python reads them."""
+    if problem.host:
+        rows, theta, counts = jax.tree.map(np.array, (rows, theta, counts))  # `play_on_host` writes on them
+        tuning = jax.vmap(partial(problem.kernel.init, reference=problem.reference))(theta)
+        return State(theta, evaluate(problem.target, theta, rows, given, counts), rows, tuning, counts)
     rows, theta, given, counts = jax.device_put((rows, theta, as_held(given, problem.dtype), counts))
     tuning = jax.vmap(partial(problem.kernel.init, reference=problem.reference))(theta)
     state = State(theta, evaluate(problem.target, theta, rows, given, counts), rows, tuning, counts)
@@ -246,12 +261,19 @@ def blank_page(problem: Problem, state: State, moves: int) -> Draw:
     shape = (moves, len(state.theta))
     extra = {name: np.zeros(shape, zero.dtype) for name, zero in problem.kernel.extra().items()}
     info = Info(np.zeros(shape), np.zeros(shape, bool), np.zeros(shape, bool), np.zeros(shape, np.int32), extra)
-    return jax.device_put(Draw(np.zeros((moves, *state.theta.shape), problem.dtype), np.zeros(shape), info))
+    page = Draw(np.zeros((moves, *state.theta.shape), problem.dtype), np.zeros(shape), info)
+    return page if problem.host else jax.device_put(page)
+
+
+def evaluate(target: Target, theta: Any, rows: Any, given: Given | None = None, counts: Any = None) -> Terms:
+    """The log target of each chain at its θ given its own rows."""
+    on = evaluate_on_host if target.model.host else evaluate_on_device
+    return on(target, theta, rows, given, counts)
 
 
 @jax.jit
-def evaluate(target: Target, theta: Array, rows: Any, given: Given | None = None, counts: Array | None = None) -> Terms:
-    """The log target of each chain at its θ given its own rows."""
+def evaluate_on_device(target: Target, theta: Array, rows: Any, given: Given | None, counts: Array | None) -> Terms:
+    """All chains in one program."""
     return jax.vmap(target.evaluate)(theta, rows, given, counts)
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from lwa.errors import LwaWarning
 from lwa.exact import Corrected, Streams, Surrogate, correct
+from lwa.models.asking import is_theirs
 from lwa.pipeline import Problem
 from lwa.progress import Display, interruptible
 from lwa.randomness import Purpose
@@ -50,7 +51,7 @@ class Polisher:
                 try:
                     done, values = correct([surrogate], self.problem, values)
                 except Exception as error:
-                    if not made:
+                    if not made or is_theirs(error):
                         raise
                     warnings.warn(
                         f"{type(error).__name__} after {len(made)} of {passes} passes, which are kept: {error}",

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from lwa.algorithm import Subset
 from lwa.calibration import expansion_of
+from lwa.host_loop import evaluate_on_host
 from lwa.models.model import Model
 from lwa.pipeline import evaluate
 from lwa.randomness import Purpose, generator
@@ -81,9 +82,23 @@ def predicted_error(chain: Chain, U: Subset, reference: Reference, scored: Score
     return float(np.abs(sd(weights(given_U).mean(0)) / sd(weights(scored.log_posterior)) - 1.0).max())
 
 
-@jax.jit
-def totals(target: Target, thetas: Array, columns: Any, given: Any, counts: Any) -> Array:
+def totals(target: Target, thetas: Array, columns: Any, given: Any, counts: Any) -> Any:
     """The log target at many θ, given each of several subsets."""
+    if not target.model.host:
+        return totals_on_device(target, thetas, columns, given, counts)
+
+    def of(subset: int) -> NDArray[np.float64]:
+        known = jax.tree.map(
+            lambda leaf: np.broadcast_to(leaf[subset], (len(thetas), *leaf.shape[1:])), (columns, given, counts)
+        )
+        return np.asarray(evaluate_on_host(target, thetas, *known).total)
+
+    return np.stack([of(subset) for subset in range(len(jax.tree.leaves(columns)[0]))])
+
+
+@jax.jit
+def totals_on_device(target: Target, thetas: Array, columns: Any, given: Any, counts: Any) -> Array:
+    """All of them in one program."""
 
     def at(theta: Array, columns: Any, given: Any, counts: Any) -> Array:
         return target.evaluate(theta, columns, given, counts).total

@@ -16,8 +16,10 @@ from jax import Array
 from numpy.typing import NDArray
 
 from lwa.errors import ModelError
+from lwa.models import numerical
 from lwa.models.check import named
 from lwa.models.model import Model
+from lwa.models.on_host import log_priors
 from lwa.randomness import Purpose, generator
 from lwa.rows import Rows
 from lwa.rows.slots import fill_up
@@ -91,9 +93,21 @@ def block_sums(model: Model, theta: Array, columns: Any, counts: Array) -> Sums:
     return Sums(value(theta), gradient(theta), -jax.jacfwd(gradient)(theta))
 
 
-@partial(jax.jit, static_argnames=("model",))
-def prior_sums(model: Model, theta: Array) -> Sums:
+def prior_sums(model: Model, theta: NDArray[np.float64]) -> Sums:
     """The same of the log prior."""
+    if model.host:
+        return negated(numerical.prior_sums(model, theta))
+    return jax.tree.map(np.asarray, prior_sums_on_device(model, theta))
+
+
+def negated(found: numerical.Derivatives) -> Sums:
+    """Curvature is the negative Hessian."""
+    return Sums(found.value, found.gradient, -found.hessian)
+
+
+@partial(jax.jit, static_argnames=("model",))
+def prior_sums_on_device(model: Model, theta: Array) -> Sums:
+    """By JAX's derivatives."""
     gradient = jax.grad(model.log_prior_at)
     return Sums(model.log_prior_at(theta), gradient(theta), -jax.jacfwd(gradient)(theta))
 
@@ -104,12 +118,16 @@ def sums_over(
     """Sums over all batches of at most `block_size`, added in order in float64; each row counts once, or `counts`."""
     total, start = Sums(0.0, np.zeros(len(theta)), np.zeros((len(theta), len(theta)))), 0
     for batch in batches:
-        columns, own = fill_up(batch, block_size(batch), np.float64)
-        weight = own.astype(np.float64)
-        if counts is not None:
-            weight[own] = counts[start : start + own.sum()]
-        done = jax.tree.map(np.asarray, block_sums(model, theta, columns, weight))
-        total, start = Sums(*(a + b for a, b in zip(total, done, strict=True))), start + int(own.sum())
+        size = len(jax.tree.leaves(batch)[0])
+        weight = np.ones(size) if counts is None else counts[start : start + size]
+        if model.host:
+            done = negated(numerical.sums(model, theta, batch, weight))
+        else:
+            columns, own = fill_up(batch, block_size(batch), np.float64)
+            filled = np.zeros(len(own))
+            filled[own] = weight
+            done = jax.tree.map(np.asarray, block_sums(model, theta, columns, filled))
+        total, start = Sums(*(a + b for a, b in zip(total, done, strict=True))), start + size
     return total
 
 
@@ -187,6 +205,18 @@ def require_curved(model: Model, found: Sums) -> None:
         )
 
 
+def require_finite(model: Model, theta: NDArray[np.float64], found: Sums, prior: Sums) -> None:
+    """Refuse derivatives that are NaN or infinite at a θ where the log posterior is finite."""
+    if np.isfinite(found.value + prior.value):
+        for name, sums in (("log_likelihood", found), ("log_prior", prior)):
+            if not (np.isfinite(sums.gradient).all() and np.isfinite(sums.curvature).all()):
+                raise ModelError(
+                    f"The derivatives of {name} are not finite at theta = {named(model, theta)}, though its value is: "
+                    "the mode may lie at a boundary. Pass constraints, such as {'sigma': 'positive'}, "
+                    "or target='powered' or 'subposterior', which need no derivatives."
+                )
+
+
 def find_reference(
     model: Model, rows: Rows, start: NDArray[np.float64], seed: int, progress: Callable[[int], None] = lambda _: None
 ) -> Reference:
@@ -220,7 +250,7 @@ def find_reference(
 def reference_at(model: Model, rows: Rows, theta: NDArray[np.float64]) -> Reference:
     """The expansion at a point that a user knows to be in the bulk: one pass."""
     found = sums_over(model, rows.blocks(block_size(rows)), theta)
-    prior = jax.tree.map(np.asarray, prior_sums(model, theta))
+    prior = prior_sums(model, theta)
     if not np.isfinite(found.value + prior.value):
         raise ModelError(f"The log posterior is not finite at reference theta = {named(model, theta)}. Pass another.")
     require_identified(model, theta, found.curvature + prior.curvature)
@@ -237,7 +267,7 @@ def newton(
     """
     best, step, here, decrement, slow = -np.inf, np.zeros_like(theta), theta, np.inf, 0
     for _ in range(MOST_STEPS):
-        found, prior = sums_over(model, batches(), here), jax.tree.map(np.asarray, prior_sums(model, here))
+        found, prior = sums_over(model, batches(), here), prior_sums(model, here)
         value = prior.value + weight * found.value
         if not value >= best - 1e-9 * abs(best):  # NaN too
             step = step / 2
@@ -246,6 +276,7 @@ def newton(
             here = theta + step
             continue
         require_curved(model, found)
+        require_finite(model, here, found, prior)
         theta, best = here, value
         slope = prior.gradient + weight * found.gradient
         bend, axes = np.linalg.eigh(prior.curvature + weight * found.curvature)
@@ -296,12 +327,26 @@ def prior_values(model: Model, thetas: Array) -> Array:
     return jax.vmap(model.log_prior_at)(thetas)
 
 
+def log_posterior_on_host(model: Model, rows: Rows, thetas: NDArray[np.float64]) -> NDArray[np.float64]:
+    """log π of each θ, one after the other."""
+    total = log_priors(model, thetas)
+    for batch in rows.blocks(block_size(rows)):
+        total = total + numerical.value_sums(model, thetas, batch)
+    return total
+
+
 def log_posterior(model: Model, rows: Rows, thetas: NDArray[Any]) -> NDArray[np.float64]:
     """log π of each θ up to a constant, from one streamed pass in float64; -inf where it is no density."""
-    thetas = thetas.astype(np.float64)
+    on = log_posterior_on_host if model.host else log_posterior_on_device
+    total = on(model, rows, thetas.astype(np.float64))
+    return np.where(total < np.inf, total, -np.inf)
+
+
+def log_posterior_on_device(model: Model, rows: Rows, thetas: NDArray[np.float64]) -> NDArray[np.float64]:
+    """log π of all θ, block by block."""
     total = np.asarray(prior_values(model, thetas), np.float64)
     length = unit_length(rows)
     size = max(1, 64 // length, min(block_size(rows), EVALUATIONS // (len(thetas) * length)))
     for batch in rows.blocks(size):
         total = total + np.asarray(block_values(model, thetas, *fill_up(batch, size, np.float64)))
-    return np.where(total < np.inf, total, -np.inf)
+    return total

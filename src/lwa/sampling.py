@@ -10,17 +10,17 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.blocks import Run, carry_out
+from lwa.blocks import Outcome, Run, carry_out
 from lwa.calibration import expansion_of
 from lwa.conclusion import conclude
 from lwa.errors import InputError, LwaWarning, ModelError
 from lwa.layout import SEGMENT, Layout, lay_out
 from lwa.memory import PASS_SHIFT, measured
-from lwa.models.check import check_model
 from lwa.models.model import Model
+from lwa.models.on_host import OnHost, row_terms
 from lwa.parameters.choice import choose_kernel
 from lwa.parameters.gradient import Gradient
-from lwa.parameters.kernel import Kernel
+from lwa.parameters.kernel import Kernel, Metropolis
 from lwa.pipeline import Cohort, Problem, as_held, evaluate, warm_up
 from lwa.planning import NO_STATISTIC, SMALLEST, Plan, Steps, WindowColumn, plan, require_room, subset_chain
 from lwa.progress import Display
@@ -47,6 +47,12 @@ LARGEST_COHORT_OF_WINDOWS = 64
 1.8 µs a move with S₀ in two cohorts, 2.4 in seven of at most 16 (`benchmarks/step_cost.py`)."""
 ACCEPTABLE = 0.05
 """Predicted error of sds past which a user is warned before sampling."""
+TIMED_CALLS, TIMED_SECONDS = 5, 0.1
+"""Calls of a model in Python that are timed, at the most, and for how long."""
+OWN_SECONDS = 2e-4
+"""What lwa itself takes for a move of such a model, a chain (two cores, calibrated, n = 100, four chains)."""
+PASSES_TO_THE_MODE = 4
+"""Passes over all rows that the calibrated target takes at first, to say what a model in Python will cost."""
 ROUNDING = 0.1
 """Noise in the log acceptance ratio that float32 may bring. Its effect is of second order, 0.1²/2 = 0.5 %."""
 
@@ -83,7 +89,8 @@ def sample(
     Parameters
     ----------
     model
-        What is to be inferred, a `lwa.Model`.
+        What is to be inferred, a `lwa.Model`. Where its functions are not JAX they are called from Python; what they
+        raise surfaces untouched, with the draws kept so far, if any, as its attribute `lwa_result`.
     data
         An array or a dict of arrays sharing their first axis, a pandas or polars DataFrame, an Arrow table, the path
         of a `.npy` file, or a `lwa.Rows`; for ordered data also a list of such series.
@@ -120,9 +127,9 @@ def sample(
         Φ: `"gaussian"`, `"laplace"` or `"epanechnikov"`.
     kernel
         Q, of `lwa.parameters`: `RandomWalk(...)`, adaptive; `Blockwise([["mu"], ["sigma", "beta"]])`, one block of
-        parameters at a time; `MALA(...)`, `HMC(steps=8)` and `NUTS(...)`, along the gradient; for `"calibrated"` also
-        `Autoregressive(...)` and `Independence(df=8)`, from the Gaussian or Student's t at θ̂. `"auto"` is
-        autoregressive for `"calibrated"`, else the random walk.
+        parameters at a time; `MALA(...)`, `HMC(steps=8)` and `NUTS(...)`, along the gradient, for models in JAX; for
+        `"calibrated"` also `Autoregressive(...)` and `Independence(df=8)`, from the Gaussian or Student's t at θ̂.
+        `"auto"` is autoregressive for `"calibrated"`, else the random walk.
     refresh_steps
         L, the θ moves after a refresh of U. θ's law is the mixture Σ_U ν(U) π(θ|Y_U) only as L grows.
     initvals
@@ -141,7 +148,8 @@ def sample(
     progress
         Show what is going on. Ctrl-C ends the run and returns what is there.
     precision
-        `"float32"`, `"float64"` or `"auto"`: float32 unless its rounding would be felt in the acceptance ratio.
+        `"float32"`, `"float64"` or `"auto"`: float32 unless its rounding would be felt in the acceptance ratio. A model
+        that is not JAX works in float64.
 
     Returns
     -------
@@ -173,13 +181,74 @@ def sample(
         settings.fit()
         starts = given_starts(model, initvals, settings.chains)
         with jax.enable_x64(True):
-            run = prepare_or_fall_back(layout, settings, starts, display)
+            layout = layout.checked(np.float32)
+            settings, microseconds = in_python(layout, settings, starts, display)
+            run = replace(prepare_or_fall_back(layout, settings, starts, display), microseconds=microseconds)
         try:
             outcome = carry_out(run, display)
         finally:
             for cohort in run.cohorts:
                 cohort.close()
+    if outcome.fault is not None:
+        raise with_result(outcome.fault, run, outcome, time.monotonic() - began)
     return conclude(run, outcome, time.monotonic() - began)
+
+
+def with_result(fault: BaseException, run: Run, outcome: Outcome, seconds: float) -> BaseException:
+    """What the user's function raised, with the draws made before; warnings would take its place, so they are not
+    given, but they are kept with the draws."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fault.lwa_result = conclude(run, outcome, seconds)  # type: ignore[attr-defined]
+    kept = len(outcome.kept.lp[0])
+    fault.add_note(f"lwa kept {kept} of {run.settings.draws} draws: they are error.lwa_result")
+    return fault
+
+
+def in_python(
+    layout: Layout, settings: Settings, given: list[NDArray[np.float64]] | None, display: Display
+) -> tuple[Settings, float | None]:
+    """Where the model is not JAX: what that asks of the settings, and what a call costs, in µs, said up front."""
+    model = layout.model
+    if not isinstance(model, OnHost):
+        return settings, None
+    if settings.precision == "float32":
+        raise InputError(
+            f"precision='float32', but {model.in_words} and is called with float64 arrays. Pass precision='float64', "
+            "leave it out, or write the model with jax.numpy."
+        )
+    if settings.kernel is not None and not isinstance(settings.kernel, Metropolis):
+        raise InputError(
+            f"kernel={type(settings.kernel).__name__}(...) needs gradients, but {model.in_words}. Pass kernel='auto', "
+            "or lwa.parameters.RandomWalk(), which need none, or write the model with jax.numpy."
+        )
+    n = min(settings.subset_size or SMALLEST, len(layout.rows) if layout.ordered else len(layout.full))
+    calibrated, d = settings.target in ("calibrated", "auto"), model.dimension
+    theta = given[0] if given else model.ravel(model.init)
+    seconds = seconds_a_call(layout, n, theta)
+    moves = settings.chains * (settings.tune + settings.draws * (settings.thinning or 1))
+    passes = PASSES_TO_THE_MODE * (d**2 + d + 1) if calibrated else 0
+    passes += settings.chains * settings.draws if settings.exact else 0
+    total = moves * (seconds + OWN_SECONDS) + passes * seconds * len(layout.rows) / layout.reads(n, 0)
+    display.say(
+        f"{model.in_words}: it runs in Python, one call a chain and move, about {1e6 * seconds:,.0f} µs each, about "
+        f"{max(1.0, total):,.0f} s in all."
+    )
+    return replace(settings, precision="float64"), round(1e6 * seconds, 1)
+
+
+def seconds_a_call(layout: Layout, n: int, theta: NDArray[np.float64]) -> float:
+    """What the log-likelihood of one subset takes: the fastest of some calls."""
+    if layout.ordered:
+        model, rows = layout.given, layout.series.take(layout.rows, np.arange(min(n, layout.available)))
+    else:
+        model, rows = layout.model, layout.full.take(np.arange(n))
+    taken, began = list[float](), time.monotonic()
+    while not taken or (len(taken) < TIMED_CALLS and time.monotonic() - began < TIMED_SECONDS):
+        start = time.monotonic()
+        row_terms(model, theta, rows)
+        taken.append(time.monotonic() - start)
+    return min(taken)
 
 
 def prepare_or_fall_back(
@@ -198,9 +267,8 @@ def prepare_or_fall_back(
 
 
 def prepare(layout: Layout, settings: Settings, given: list[NDArray[np.float64]] | None, display: Display) -> Run:
-    """Check the model, survey the rows, settle how U moves, find starts and a precision."""
+    """Survey the rows, settle how U moves, find starts and a precision."""
     N, began = len(layout.rows), time.monotonic()
-    check_model(layout.given, layout.rows.take(np.zeros(1, np.int64)), np.float32)
     model, calibrated, warned = layout.model, settings.target == "calibrated", list[str]()
     gathering = gather(settings, layout)
     kernel = settings.kernel or choose_kernel(model.dimension, calibrated)
@@ -212,7 +280,8 @@ def prepare(layout: Layout, settings: Settings, given: list[NDArray[np.float64]]
     surveyed = survey(layout.rows, visitors, progress=lambda done: display.show("all rows", done, N))
     warming, expanded, steps = None, None, None
     if calibrated:
-        require_derivatives(model, layout.full.take(np.zeros(1, np.int64)))
+        if not model.host:
+            require_derivatives(model, layout.full.take(np.zeros(1, np.int64)))
         require_room(layout, settings)
         warming = warm_up_beside(rehearsal(layout, settings, kernel), settings)
         expanded = expand(layout, settings, given, display)
@@ -356,7 +425,7 @@ def rehearsal(layout: Layout, settings: Settings, kernel: Kernel) -> Problem | N
 
 def warm_up_beside(problem: Problem | None, settings: Settings) -> Future[None] | None:
     """Compile on a thread of its own; whatever that raises will be raised again where it can be explained."""
-    if problem is None:
+    if problem is None or problem.host:  # Python has nothing to compile
         return None
     pool = ThreadPoolExecutor(1, thread_name_prefix="lwa-warm-up")
     ordered = isinstance(problem.subsets, WindowChain)

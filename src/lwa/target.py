@@ -76,8 +76,8 @@ class Target:
 
     def evaluate(self, theta: Array, rows: Any, given: Given | None = None, counts: Array | None = None) -> Terms:
         """All n terms at θ; `rows` has its slots on the last axis, `counts` are the c_k."""
-        terms = self.model.log_likelihood_at(self._transported(theta, given), rows)
-        return self._sum(theta, self.model.log_prior_at(theta), terms, given, counts)
+        terms = self.model.log_likelihood_at(self.transported(theta, given), rows)
+        return self.summed(theta, self.model.log_prior_at(theta), terms, given, counts)
 
     def refresh(
         self,
@@ -98,16 +98,17 @@ class Target:
         if given is not None and given.transport is not None:
             return self.evaluate(theta, rows, given, counts)
         values = put(slots, self.model.log_likelihood_at(theta, incoming), terms.rows)
-        return self._sum(theta, terms.prior, values, given, counts)
+        return self.summed(theta, terms.prior, values, given, counts)
 
-    def _transported(self, theta: Array, given: Given | None) -> Array:
+    def transported(self, theta: Array, given: Given | None) -> Array:
         """θ̂ + A_U δ."""
         if self.expansion is None or given is None or given.transport is None:
             return theta
         away = (theta - self.expansion.theta).astype(theta.dtype)
         return (self.expansion.theta + given.transport @ away).astype(theta.dtype)
 
-    def _sum(self, theta: Array, prior: Array, rows: Array, given: Given | None, counts: Array | None) -> Terms:
+    def summed(self, theta: Array, prior: Array, rows: Array, given: Given | None, counts: Array | None) -> Terms:
+        """The log target from its terms, in float64."""
         double = rows.astype(jnp.float64)
         likelihood = (double if counts is None else counts * double).sum(-1)
         total = prior.astype(jnp.float64) + self.power * likelihood

@@ -15,7 +15,6 @@ from lwa.diagnostics.transitions import Moves, moves, proposals, transition
 from lwa.errors import InputError
 from lwa.layout import lay_out
 from lwa.memory import measured
-from lwa.models.check import check_model
 from lwa.models.model import Model
 from lwa.progress import Display
 
@@ -69,7 +68,7 @@ def certify(model: Model, data: Any, idata: Any, *, points: int | None = None, p
     scored = draws.reshape(-1, model.dimension)[where]
     ends = proposals(len(where), model.dimension)
     with Display(progress) as display, jax.enable_x64(True):
-        check_model(model, layout.rows.take(np.zeros(1, np.int64)), np.float64)
+        layout = layout.checked(np.float64)
         if layout.ordered:
             layout, _ = measured(layout, mean, factor)
         scores = score(layout, scored, mean + ends @ factor.T, factor, display)

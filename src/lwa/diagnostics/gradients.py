@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from lwa.errors import InputError, ModelError
 from lwa.layout import Layout
+from lwa.models import numerical
 from lwa.models.check import named, users_function
 from lwa.models.model import Model
+from lwa.models.on_host import log_priors
 from lwa.progress import Display
 from lwa.rows import Batch, Rows, survey
 from lwa.rows.slots import fill_up
@@ -22,6 +24,8 @@ from lwa.rows.units import unit_length
 EVALUATIONS = 2**20
 """Points and proposals × rows in one compiled call: 4 MiB a temporary array. At 300 of each, blocks of 1024 to 4096
 rows are equally fast and 16,384 half as fast (logistic, d = 10, 2 cores)."""
+PYTHON_ROWS = 2**14
+"""Rows in one call of a function that runs in Python, one θ at a time."""
 TRIAL_SHARE, FEWEST_TRIAL_ROWS, MOST_TRIAL_ROWS = 1 / 16, 4096, 65_536
 """Rows on which the rounding of float32 is measured. Where a sixteenth of all are fewer than 4096, float64 it is. The
 error of T rows is taken N/T times, as if all rows erred alike. Errors that do not are overrated by √(N/T): so T grows
@@ -44,11 +48,11 @@ class Scores(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Scores of the rows seen so far, on the device, in float64."""
+    """Scores of the rows seen so far, in float64; on the device where JAX computes them."""
 
-    log_density: Array
-    gradient: Array
-    proposed: Array
+    log_density: Any
+    gradient: Any
+    proposed: Any
 
 
 def score(
@@ -63,18 +67,18 @@ def score(
     `factor` F is that of the draws' covariance: gradients times F are in units of their own spread.
     """
     model, rows, length = layout.model, layout.full, unit_length(layout.full)
-    size = max(1, EVALUATIONS // ((len(points) + len(proposals)) * length))
-    precision = choose_precision(model, rows, points, proposals, factor)
-    with users_function("log_prior", "theta to be differentiated"):
-        prior = prior_scores(model, jnp.asarray(points), jnp.asarray(proposals))
+    size = max(1, (PYTHON_ROWS if model.host else EVALUATIONS // (len(points) + len(proposals))) // length)
+    if model.host:
+        prior, add_rows = numerically(model, points, proposals)
+    else:
+        precision = choose_precision(model, rows, points, proposals, factor)
+        prior, add_rows = by_jax(model, points, proposals, size, precision)
     require_finite(model, points, prior, "log_prior")
     total = jax.tree.map(jnp.zeros_like, prior)
-    places = points.astype(precision), proposals.astype(precision)
 
     def add(batch: Batch) -> None:
         nonlocal total
-        with users_function("log_likelihood", "theta to be differentiated"):
-            total = add_block(model, total, *places, *fill_up(batch, size, precision))
+        total = add_rows(total, batch)
 
     if length == 1:
         survey(rows, [add], size, lambda done: display.show("gradients", done, len(rows)))
@@ -85,6 +89,36 @@ def score(
             display.show("gradients", min(len(rows), (done + 1) * size), len(rows), layout.units_in_words)
     require_finite(model, points, total, "log_likelihood")
     return Scores(*(np.asarray(a + b) for a, b in zip(prior, total, strict=True)))
+
+
+type Add = Callable[[Sums, Batch], Sums]
+"""What has been summed so far and some rows -> the sums with theirs."""
+
+
+def by_jax(
+    model: Model, points: NDArray[np.float64], proposals: NDArray[np.float64], size: int, precision: Any
+) -> tuple[Sums, Add]:
+    """Scores of the prior, and how those of rows are added, `size` at the most."""
+    with users_function("log_prior", "theta to be differentiated"):
+        prior = prior_scores(model, jnp.asarray(points), jnp.asarray(proposals))
+    places = points.astype(precision), proposals.astype(precision)
+
+    def add(total: Sums, batch: Batch) -> Sums:
+        with users_function("log_likelihood", "theta to be differentiated"):
+            return add_block(model, total, *places, *fill_up(batch, size, precision))
+
+    return prior, add
+
+
+def numerically(model: Model, points: NDArray[np.float64], proposals: NDArray[np.float64]) -> tuple[Sums, Add]:
+    """The same of a model that runs in Python, by differences; what it raises is the user's."""
+
+    def add(total: Sums, batch: Batch) -> Sums:
+        here = numerical.gradient_sums(model, points, batch)
+        there = numerical.value_sums(model, proposals, batch)
+        return Sums(*(a + b for a, b in zip(total, (*here, there), strict=True)))
+
+    return Sums(*numerical.prior_gradients(model, points), log_priors(model, proposals)), add
 
 
 @partial(jax.jit, static_argnames=("model",))

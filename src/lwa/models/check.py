@@ -12,19 +12,118 @@ import jax.numpy as jnp
 import numpy as np
 
 from lwa.errors import ModelError
+from lwa.models.asking import ask
 from lwa.models.model import Model
+from lwa.models.on_host import on_host, owned, theta_at
 from lwa.rows import Batch
+from lwa.rows.slots import repeat_to
 
 HIDDEN = [Path(jax.__file__).parent, Path(__file__).parents[1]]
 """Frames of JAX and of lwa say nothing about a user's function."""
+ROW_NUMBERS = (5, 1)
+"""A shape that happens to fit one number of rows does not fit both; refreshes bring one at a time."""
 
 
-def check_model(model: Model, batch: Batch, dtype: Any) -> None:
-    """Trace the model on abstract rows shaped like `batch`: it must give one log-likelihood a row, for any number."""
+def check_model(model: Model, batch: Batch, dtype: Any) -> Model:
+    """Trace the model on abstract rows shaped like `batch`: it must give one log-likelihood a row, for any number.
+
+    A function that JAX cannot trace is called with NumPy's numbers instead, with the rows of `batch`. If that works,
+    the model that comes back is `OnHost`.
+    """
     check_labels(model)
-    theta = jax.eval_shape(lambda: model.unravel(jnp.zeros(model.dimension, dtype)))
-    with users_function("log_prior", "theta"):
-        prior = jax.eval_shape(model.log_prior, theta)
+    if model.host:
+        return model
+    reasons = {}
+    try:
+        trace_prior(model, dtype)
+    except NotTraced as fault:
+        call_prior(model, fault)
+        reasons["log_prior"] = fault.reason
+    try:
+        trace_rows(model, batch, dtype)
+    except NotTraced as fault:
+        call_rows(model, batch, fault)
+        reasons["log_likelihood"] = fault.reason
+    return on_host(model, dict(sorted(reasons.items()))) if reasons else model
+
+
+class NotTraced(ModelError):
+    """What a user's function raised while JAX traced it."""
+
+    @property
+    def reason(self) -> str:
+        """In a few words."""
+        cause = self.__cause__
+        own = traceback.extract_tb(cause.__traceback__) if cause else []
+        where = f" at {Path(own[-1].filename).name}, line {own[-1].lineno}" if own else ""
+        return f"{type(cause).__name__}{where}"
+
+    @property
+    def of_tracing(self) -> bool:
+        """Whether it only says that the function is not JAX, so that what it does with numbers tells more."""
+        return isinstance(self.__cause__, jax.errors.JAXTypeError) or "Tracer" in str(self.__cause__)
+
+    def plainly(self) -> ModelError:
+        """The same as users know it."""
+        return ModelError(str(self))
+
+
+def trace_prior(model: Model, dtype: Any) -> None:
+    """log_prior as JAX sees it."""
+    with users_function("log_prior", "theta", NotTraced):
+        prior = jax.eval_shape(model.log_prior, abstract_theta(model, dtype))
+    require_number(prior)
+
+
+def trace_rows(model: Model, batch: Batch, dtype: Any) -> None:
+    """log_likelihood as JAX sees it."""
+    theta = abstract_theta(model, dtype)
+    for m in ROW_NUMBERS:
+        rows = jax.tree.map(lambda leaf, m=m: abstract(leaf, m, dtype), batch)
+        with users_function("log_likelihood", f"theta and {m} rows", NotTraced):
+            values = jax.eval_shape(model.log_likelihood, theta, rows)
+        require_one_a_row(values, m)
+    chains = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((2, *leaf.shape), leaf.dtype), (theta, rows))  # type: ignore[no-untyped-call]
+    with users_function("log_likelihood", "several chains side by side (jax.vmap)", NotTraced):
+        jax.eval_shape(jax.vmap(model.log_likelihood), *chains)
+
+
+def call_prior(model: Model, fault: NotTraced) -> None:
+    """log_prior with numbers, where JAX could not trace it."""
+    with instead_of(fault):
+        with users_function("log_prior", "theta"):
+            prior = ask(model.log_prior, theta_at(model, model.ravel(model.init)))
+        require_number(np.asarray(prior))
+
+
+def call_rows(model: Model, batch: Batch, fault: NotTraced) -> None:
+    """log_likelihood with numbers, where JAX could not trace it."""
+    with instead_of(fault):
+        for m in ROW_NUMBERS:
+            rows = jax.tree.map(owned, repeat_to(jax.tree.map(lambda leaf, m=m: leaf[:m], batch), m))
+            with users_function("log_likelihood", f"theta and {m} rows"):
+                values = ask(model.log_likelihood, theta_at(model, model.ravel(model.init)), rows)
+            require_one_a_row(np.asarray(values), m)
+
+
+@contextmanager
+def instead_of(fault: NotTraced) -> Iterator[None]:
+    """If a function does not work with numbers either, say what JAX said, unless that is only that it is not JAX."""
+    try:
+        yield
+    except ModelError as error:
+        if fault.of_tracing:
+            raise error from error.__cause__
+        raise fault.plainly() from fault.__cause__
+
+
+def abstract_theta(model: Model, dtype: Any) -> Any:
+    """θ without values."""
+    return jax.eval_shape(lambda: model.unravel(jnp.zeros(model.dimension, dtype)))
+
+
+def require_number(prior: Any) -> None:
+    """Refuse what is no log prior."""
     if getattr(prior, "shape", None) != ():
         raise ModelError(
             f"log_prior returned {shape_of(prior)}; a single number is expected. Sum over the parameters: jnp.sum(...)."
@@ -34,29 +133,25 @@ def check_model(model: Model, batch: Batch, dtype: Any) -> None:
             f"log_prior returned a value of type {prior.dtype}; a real number is expected. Return log p(theta), for "
             "example jnp.where(inside, 0.0, -jnp.inf)."
         )
-    for m in (5, 1):  # a shape that happens to fit one number of rows does not fit both; refreshes bring one at a time
-        rows = jax.tree.map(lambda leaf, m=m: abstract(leaf, m, dtype), batch)
-        with users_function("log_likelihood", f"theta and {m} rows"):
-            values = jax.eval_shape(model.log_likelihood, theta, rows)
-        if getattr(values, "shape", None) == ():
-            raise ModelError(
-                f"log_likelihood returned a single number for {m} rows; one value a row, shape ({m},), is expected. "
-                "Return log f(Y_k|theta) of each row, not their sum."
-            )
-        if not hasattr(values, "shape") or values.shape != (m,):
-            raise ModelError(
-                f"log_likelihood returned {shape_of(values)} for {m} rows; one value a row, shape ({m},), is expected. "
-                "Return an array with log f(Y_k|theta) of each row."
-            )
-        if not jnp.issubdtype(values.dtype, jnp.floating):
-            raise ModelError(
-                f"log_likelihood returned {values.dtype} values; real numbers (floats) are expected. Return log f as "
-                "floats: values.astype(float)."
-            )
 
-    chains = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((2, *leaf.shape), leaf.dtype), (theta, rows))  # type: ignore[no-untyped-call]
-    with users_function("log_likelihood", "several chains side by side (jax.vmap)"):
-        jax.eval_shape(jax.vmap(model.log_likelihood), *chains)
+
+def require_one_a_row(values: Any, m: int) -> None:
+    """Refuse what is no log-likelihood of m rows."""
+    if getattr(values, "shape", None) == ():
+        raise ModelError(
+            f"log_likelihood returned a single number for {m} rows; one value a row, shape ({m},), is expected. "
+            "Return log f(Y_k|theta) of each row, not their sum."
+        )
+    if not hasattr(values, "shape") or values.shape != (m,):
+        raise ModelError(
+            f"log_likelihood returned {shape_of(values)} for {m} rows; one value a row, shape ({m},), is expected. "
+            "Return an array with log f(Y_k|theta) of each row."
+        )
+    if not jnp.issubdtype(values.dtype, jnp.floating):
+        raise ModelError(
+            f"log_likelihood returned {values.dtype} values; real numbers (floats) are expected. Return log f as "
+            "floats: values.astype(float)."
+        )
 
 
 def check_labels(model: Model) -> None:
@@ -101,7 +196,7 @@ def shape_of(value: Any) -> str:
 
 
 @contextmanager
-def users_function(name: str, arguments: str) -> Iterator[None]:
+def users_function(name: str, arguments: str, kind: type[ModelError] = ModelError) -> Iterator[None]:
     """Turn what a user's function raises into a ModelError that points to their line, without the frames of JAX."""
     try:
         yield
@@ -117,7 +212,7 @@ def users_function(name: str, arguments: str) -> Iterator[None]:
             hint = " It must be written with jax.numpy, without Python branches on the values of theta or rows."
         cause = error.with_traceback(pruned(error.__traceback__))
         cause.__cause__, cause.__suppress_context__ = None, True
-        raise ModelError(
+        raise kind(
             f"{name} raised {type(error).__name__} when called with {arguments}{where}\n  {first_line}{hint}"
         ) from cause
 

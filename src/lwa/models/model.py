@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 
 from lwa.errors import ModelError
+from lwa.models.asking import as_terms, ask
 from lwa.models.supports import Support, outside, supports_of
 from lwa.rows.slots import Columns, to_rows
 from lwa.rows.units import Stretch
@@ -23,10 +24,12 @@ class Model:
     Parameters
     ----------
     log_likelihood
-        `(theta, rows) -> (n,)`: log f(Y_k|θ) of each row, written with `jax.numpy`. `rows` is shaped as the data:
-        an array, or a dict of arrays, of any number of rows. Where they are ordered or come in groups, it is called
-        with consecutive steps of one series or the rows of one group, and a term may depend on the rows before it:
-        log f(Y_k|Y_1, …, Y_{k-1}, θ).
+        `(theta, rows) -> (n,)`: log f(Y_k|θ) of each row, written with `jax.numpy`, or in any Python: NumPy, SciPy, C.
+        What JAX cannot trace is called with NumPy's float64 arrays, one θ at a time, and differentiated numerically;
+        it should return -inf, not raise, where θ has no density: whatever it raises ends the run.
+        `rows` is shaped as the data: an array, or a dict of arrays, of any number of rows. Where they are ordered or
+        come in groups, it is called with consecutive steps of one series or the rows of one group, and a term may
+        depend on the rows before it: log f(Y_k|Y_1, …, Y_{k-1}, θ).
     log_prior
         `theta -> scalar`: log p(θ), up to a constant: a density of θ as you write it, constrained or not.
     init
@@ -68,6 +71,14 @@ class Model:
     ... )
     >>> model.scalar_names
     ['log(sigma)']
+
+    A likelihood of SciPy, which is no JAX:
+
+    >>> from scipy import stats
+    >>> model = lwa.Model(lambda mu, y: stats.t.logpdf(y, df=4, loc=mu), lambda mu: -0.5 * mu**2, init=0.0)
+    >>> y = stats.t.rvs(df=4, size=1000, random_state=1)
+    >>> lwa.sample(model, y, subset_size=100, draws=100, tune=100, seed=1, progress=False).draws
+    100
     """
 
     log_likelihood: Callable[[Any, Any], Array]
@@ -79,6 +90,7 @@ class Model:
     groups: str | int | None = None
     dims: Mapping[str, Sequence[str]] | None = None
     coords: Mapping[str, Sequence[Any]] | None = None
+    host: ClassVar[bool] = False  # whether a function is not JAX: `OnHost`
 
     def __post_init__(self) -> None:
         """Refuse what cannot be a model before any data is read."""
@@ -130,6 +142,15 @@ class Model:
         """d, the length of the flat vector."""
         return sum(support.size for support in self.supports.values())
 
+    @cached_property
+    def places(self) -> list[tuple[slice, tuple[int, ...]]]:
+        """Where each parameter lies in the flat vector, and its unconstrained shape."""
+        ends = np.cumsum([support.size for support in self.supports.values()]).tolist()
+        return [
+            (slice(end - support.size, end), support.free_shape)
+            for end, support in zip(ends, self.supports.values(), strict=True)
+        ]
+
     def ravel(self, theta: Any, source: str = "theta") -> np.ndarray:
         """θ as a flat, unconstrained float64 vector; refuses what is not built like `init` or violates a constraint.
 
@@ -164,10 +185,8 @@ class Model:
         return jax.tree.unflatten(jax.tree.structure(self.init), leaves)
 
     def _parts(self, vector: Array) -> Iterator[tuple[Support, Array]]:
-        start = 0
-        for support in self.supports.values():
-            yield support, vector[start : start + support.size].reshape(support.free_shape)
-            start += support.size
+        for support, (place, shape) in zip(self.supports.values(), self.places, strict=True):
+            yield support, vector[place].reshape(shape)
 
     def by_name(self, draws: np.ndarray) -> dict[str, np.ndarray]:
         """Flat vectors `(..., d)` as one array `(..., *shape)` a parameter, constrained."""
@@ -180,21 +199,23 @@ class Model:
 
     def free_by_name(self, draws: np.ndarray) -> dict[str, np.ndarray]:
         """Flat vectors `(..., d)` as one array `(..., size)` a parameter, unconstrained."""
-        ends = np.cumsum([support.size for support in self.supports.values()])
-        return dict(zip(self.supports, np.split(draws, ends[:-1], axis=-1), strict=True))
+        return {name: draws[..., place] for name, (place, _) in zip(self.supports, self.places, strict=True)}
 
     @cached_property
     def of_units(self) -> "Model":
         """The same posterior with units in the place of rows, each of which adds the terms of its scored rows."""
-        return replace(self, log_likelihood=partial(sums_over_units, self.log_likelihood), ordered=False, groups=None)
+        over_units: Callable[..., Any] = sums_one_by_one if self.host else sums_over_units
+        return replace(self, log_likelihood=partial(over_units, self.log_likelihood), ordered=False, groups=None)
 
     def log_prior_at(self, vector: Array) -> Array:
         """log p at a flat θ, as a density of that vector: where θ is constrained, log |∂θ/∂vector| is added."""
         log_prior = jnp.asarray(self.log_prior(self.unravel(vector)))
-        for support, free in self._parts(vector) if self.constrained else ():
-            if support.transform is not None:
-                log_prior = log_prior + support.log_jacobian(free)
-        return log_prior
+        return log_prior + self.log_jacobian_at(vector) if self.constrained else log_prior
+
+    def log_jacobian_at(self, vector: Array) -> Array:
+        """log |∂θ/∂vector| of the constrained parameters."""
+        mapped = [(support, free) for support, free in self._parts(vector) if support.transform is not None]
+        return sum((support.log_jacobian(free) for support, free in mapped), start=jnp.zeros((), vector.dtype))
 
     def log_likelihood_at(self, vector: Array, columns: Columns) -> Array:
         """log f(Y_k|θ) at a flat θ, for rows with their slots on the last axis."""
@@ -208,6 +229,17 @@ def sums_over_units(log_likelihood: Callable[[Any, Any], Array], theta: Any, uni
         return jnp.where(scored, log_likelihood(theta, rows), 0.0).sum(dtype=jnp.float64)
 
     return jax.vmap(one)(units.rows, units.scored)
+
+
+def sums_one_by_one(log_likelihood: Callable[[Any, Any], Any], theta: Any, units: Stretch) -> np.ndarray:
+    """The same in Python; rows that only fill a unit up are left out."""
+
+    def one(i: int) -> float:
+        stop = int(np.flatnonzero(units.scored[i])[-1]) + 1
+        rows = jax.tree.map(lambda leaf: leaf[i, :stop], units.rows)
+        return float(as_terms(ask(log_likelihood, theta, rows), stop)[units.scored[i, :stop]].sum())
+
+    return np.array([one(i) for i in range(len(units.scored))])
 
 
 @partial(jax.jit, static_argnames=("model",))

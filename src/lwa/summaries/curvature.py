@@ -12,6 +12,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from lwa.errors import InputError
+from lwa.models import numerical
 from lwa.models.model import Model
 from lwa.reference import Reference
 from lwa.rows import Batch
@@ -46,28 +47,36 @@ class Curvature(Summary):
         full = (factor.T @ reference.curvature @ factor)[rows, columns] * weight
 
         def whitened(part: Any) -> NDArray[np.float64]:
-            bend = np.asarray(row_curvatures(model, reference.theta, part, factor))
+            if model.host:
+                bend = -factor.T @ numerical.row_derivatives(model, reference.theta, part).hessian @ factor
+            else:
+                bend = np.asarray(row_curvatures(model, reference.theta, part, factor))
             return N * bend[:, rows, columns] * weight
 
         def per_row(batch: Batch) -> NDArray[np.float64]:
-            return in_parts(whitened, jax.tree.map(double, batch), len(full))
+            return in_parts(whitened, batch, len(full), filled=not model.host)
 
         return Statistic(per_row, full, np.ones_like(full))
 
 
 def row_sizes(model: Model, reference: Reference, batch: Batch, fill: int) -> NDArray[np.float64]:
     """h_k of each row of a batch. Batches are filled up, so that one program serves."""
+    if model.host:
+        return numerical.row_sizes(model, reference.theta, batch, reference.factor)
     rows = len(jax.tree.leaves(batch)[0])
     filled = jax.tree.map(double, repeat_to(batch, fill))
     return np.asarray(sizes_along(model, reference.theta, filled, reference.factor))[:rows]
 
 
-def in_parts(function: Callable[[Any], NDArray[np.float64]], batch: Batch, width: int) -> NDArray[np.float64]:
-    """`function` of a batch, `(m, width)`, on so few rows at a time that temporary matrices stay small.
+def in_parts(
+    function: Callable[[Any], NDArray[np.float64]], batch: Batch, width: int, *, filled: bool = True
+) -> NDArray[np.float64]:
+    """`function` of a batch in float64, `(m, width)`, on so few rows at a time that temporary matrices stay small.
 
     Parts are filled up to one size, so that one program serves the first subsets and every page of candidates; where
-    rows are costly to differentiate, to the next power of two.
+    rows are costly to differentiate, to the next power of two. Python needs no filling.
     """
+    batch = jax.tree.map(double, batch)
     m, length = len(jax.tree.leaves(batch)[0]), unit_length(batch)
     part = max(1, int(np.clip(PART // width, 64, MOST_ROWS)) // length)
     if width > CHEAP:
@@ -76,13 +85,25 @@ def in_parts(function: Callable[[Any], NDArray[np.float64]], batch: Batch, width
     for start in range(0, m, part):
         rows = jax.tree.map(lambda leaf, start=start: leaf[start : start + part], batch)
         own = min(part, m - start)
-        found[start : start + own] = function(repeat_to(rows, part))[:own]
+        found[start : start + own] = function(repeat_to(rows, part) if filled else rows)[:own]
     return found
 
 
 def one_row(model: Model, theta: Array, row: Any) -> Array:
     """ℓ_k(θ) of a single row."""
     return model.log_likelihood(model.unravel(theta), jax.tree.map(lambda leaf: leaf[None], row))[0]
+
+
+def carried_of(model: Model, theta: NDArray[np.float64], batch: Any, *, curvature: bool) -> NDArray[np.float64]:
+    """∇ℓ_k of each row, then, where asked for, the upper triangle of -∇²ℓ_k, `(m, c)`."""
+    if not curvature:
+        return np.asarray((numerical.row_scores if model.host else row_scores)(model, theta, batch))
+    if model.host:
+        _, score, bend = numerical.row_derivatives(model, theta, batch)
+    else:
+        score, bend = jax.tree.map(np.asarray, row_derivatives(model, theta, batch))
+    rows, columns = np.triu_indices(model.dimension)
+    return np.concatenate([score, -bend[:, rows, columns]], axis=1)
 
 
 @partial(jax.jit, static_argnames=("model",))

@@ -21,6 +21,7 @@ from lwa.models.model import Model
 from lwa.reference import Reference
 from lwa.rows.slots import double, repeat_to
 from lwa.rows.units import Stretch, Units
+from lwa.summaries.curvature import carried_of
 
 LARGEST_FILE = 2**33
 """Bytes of disk that running sums may take: 10⁷ steps of 13 parameters, or 10⁸ of 3. They also leave half of what is
@@ -67,13 +68,23 @@ def running_sums(
     together, start, total = max(1, PART // (segments.length * d * d)), 0, np.zeros(width)
     for batch in segments.blocks(together):
         units = len(batch.scored)
-        filled = jax.tree.map(double, repeat_to(batch, together))
-        terms = np.asarray(per_step(model, reference.theta, filled, curvature=curvature))[:units][batch.scored]
+        if model.host:
+            terms = np.concatenate([one_unit(model, reference.theta, batch, i, curvature) for i in range(units)])
+        else:
+            filled = jax.tree.map(double, repeat_to(batch, together))
+            terms = np.asarray(per_step(model, reference.theta, filled, curvature=curvature))[:units][batch.scored]
         running = total + np.cumsum(terms, axis=0)
         sums[start + 1 : start + 1 + len(running)] = running
         start, total = start + len(running), running[-1]
         progress(start)
     return RunningSums(sums)
+
+
+def one_unit(model: Model, theta: NDArray[np.float64], units: Stretch, i: int, curvature: bool) -> NDArray[np.float64]:
+    """What each scored step of one unit adds, in Python; rows that only fill it up are left out."""
+    stop = int(np.flatnonzero(units.scored[i])[-1]) + 1
+    rows = jax.tree.map(lambda leaf: leaf[i, :stop], units.rows)
+    return carried_of(model, theta, rows, curvature=curvature)[units.scored[i, :stop]]
 
 
 @partial(jax.jit, static_argnames=("model", "curvature"))
