@@ -24,10 +24,10 @@ import numpy as np
 import lwa
 from lwa.algorithm import write
 from lwa.demo import logistic
+from lwa.preparation import choose_precision
 from lwa.randomness import Purpose
 from lwa.reference import find_reference
 from lwa.rows import as_rows, survey
-from lwa.sampling import choose_precision
 from lwa.subsets import Gaussian, Swap
 from lwa.subsets.chain import SubsetChain
 from lwa.summaries import Curvature, as_summary

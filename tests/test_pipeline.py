@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import lwa
-from lwa import blocks, pipeline, sampling
+from lwa import blocks, pipeline, preparation
 from lwa.parameters import RandomWalk
 from lwa.randomness import Purpose, generator
 from lwa.subsets import Fixed, Free, Swap
@@ -258,7 +258,7 @@ def test_precision_is_chosen_from_the_rounding_it_would_bring():
     assert fit().attributes["precision"] == "float32"
     with jax.enable_x64(True):
         target = lwa.target.Target(MODEL, 1e7)
-        chosen = sampling.choose_precision("auto", target, (ROWS.reshape(4, 10), None, None), 1, None)
+        chosen = preparation.choose_precision("auto", target, (ROWS.reshape(4, 10), None, None), 1, None)
     assert chosen is np.float64
 
 

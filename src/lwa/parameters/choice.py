@@ -5,7 +5,12 @@ from lwa.parameters.kernel import Kernel
 from lwa.parameters.random_walk import RandomWalk
 
 
-def choose_kernel(d: int, calibrated: bool) -> Kernel:
+def worth_asking(d: int) -> bool:
+    """Whether it matters how many of the Gaussian's proposals are accepted."""
+    return False
+
+
+def choose_kernel(d: int, *, calibrated: bool, accepted: float | None = None) -> Kernel:
     """Autoregressive around the reference where there is one, else the adaptive random walk, in every dimension d.
 
     `benchmarks/kernels.py` measures all kernels against each other.

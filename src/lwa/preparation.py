@@ -1,0 +1,317 @@
+"""All that is decided before the first move: θ̂, how U moves, which kernel and precision, where chains start."""
+
+import time
+import warnings
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from lwa.algorithm import Subset
+from lwa.blocks import Run
+from lwa.calibration import expansion_of
+from lwa.errors import LwaWarning, ModelError
+from lwa.layout import Layout
+from lwa.parameters.choice import choose_kernel, worth_asking
+from lwa.parameters.gradient import Gradient
+from lwa.parameters.kernel import Kernel
+from lwa.pipeline import Cohort, Problem, as_held, evaluate, warm_up
+from lwa.planning import NO_STATISTIC, Plan, Steps, WindowColumn, plan, require_room, subset_chain
+from lwa.prediction import predicted_acceptance
+from lwa.progress import Display
+from lwa.randomness import Purpose, generator
+from lwa.reference import Reference, find_reference, reference_at, require_derivatives, require_gradients
+from lwa.remembering import forgetting, remember
+from lwa.rows import Survey, survey
+from lwa.rows.column import whole_column
+from lwa.rows.slots import to_columns
+from lwa.rows.units import unit_length
+from lwa.settings import Settings
+from lwa.starts import find_starts, flat
+from lwa.subsets.chain import Chain
+from lwa.subsets.windows import WindowChain
+from lwa.summaries import Curvature, Gathering, WindowSummary
+from lwa.summaries.groups import OverGroups
+from lwa.target import Target
+
+LARGEST_COHORT = 16
+"""Chains in one program: past this a larger batch is no faster on a CPU core, and fewer cores would have work."""
+LARGEST_COHORT_OF_WINDOWS = 64
+"""A recursion goes from step to step for all chains of a program side by side: 100 chains of ARMA(1,1), n = 100, cost
+1.8 µs a move with S₀ in two cohorts, 2.4 in seven of at most 16 (`benchmarks/step_cost.py`)."""
+ACCEPTABLE = 0.05
+"""Predicted error of sds past which a user is warned before sampling."""
+ROUNDING = 0.1
+"""Noise in the log acceptance ratio that float32 may bring. Its effect is of second order, 0.1²/2 = 0.5 %."""
+
+
+def prepare_or_fall_back(
+    layout: Layout, settings: Settings, given: list[NDArray[np.float64]] | None, display: Display
+) -> Run:
+    """`target="auto"`: calibrated where the model allows it, else powered, and the reason why."""
+    if settings.target != "auto":
+        return prepare(layout, settings, given, display)
+    try:
+        return prepare(layout, replace(settings, target="calibrated"), given, display)
+    except ModelError as error:
+        run = prepare(layout, settings.without_reference(layout.available, ordered=layout.ordered), given, display)
+        remark = f"target='auto' fell back to 'powered', since the calibrated target cannot be used here. {error}"
+        warnings.warn(remark, LwaWarning, stacklevel=3)
+        return replace(run, warned=[remark, *run.warned])
+
+
+def prepare(layout: Layout, settings: Settings, given: list[NDArray[np.float64]] | None, display: Display) -> Run:
+    """Survey the rows, find θ̂, settle how U and θ move, find starts and a precision."""
+    began, calibrated = time.monotonic(), settings.target == "calibrated"
+    kernel = first_choice(layout, settings)
+    gathering = gather(settings, layout)
+    surveyed = look_through(layout, gathering, display)
+    known, warming = Known(layout), None
+    if calibrated:
+        require_calibration(layout, settings)
+        warming = warm_up_beside(rehearsal(layout, settings, kernel), settings)
+        known = at_the_reference(layout, settings, given, display)
+    layout, expanded, steps, warned = known
+    most = rows_within(settings, layout.available, len(layout) / max(1e-3, time.monotonic() - began))
+    statistic = statistic_of(gathering, settings, layout)
+    cohorts = cohorts_of(settings.chains, ordered=layout.ordered)
+    planned = plan(layout, settings, statistic, expanded, cohorts, most, steps)
+    problem, n, lead_in = problem_of(layout, planned.subsets, settings, kernel, expanded)
+    warming = warming or warm_up_beside(problem, settings)
+    firsts = [(chains, U, known_of(problem, U)) for chains, U in planned.firsts]
+    around = [expanded.theta] if expanded is not None else given
+    dtype = choose_precision(settings.precision, problem.target, firsts[0][2], settings.seed, around)
+    problem = replace(problem, dtype=dtype)
+    if settings.kernel is None and expanded is not None:
+        problem = second_choice(problem, firsts[0][2], expanded)
+    begun = []
+    for chains, U, (batch, given_U, counts) in firsts:
+        columns = to_columns(batch, dtype, axis=1)
+        subset = (columns, as_held(given_U, dtype), counts)
+        theta = find_starts(problem.target, subset, settings.seed, chains, given, expanded, dtype)
+        begun.append(Cohort(problem, chains, U, columns, counts, theta, [warming] if warming else []))
+    display.say(
+        f"{settings.chains} chains: {settings.tune} moves of tune, then {settings.draws} draws. "
+        f"{reading(layout, n, lead_in)}, in {np.dtype(dtype).name}. {in_words(planned)}"
+    )
+    settings = replace(settings, subset_size=n, kernel=problem.kernel)
+    return Run(settings, problem, begun, surveyed, planned, warned + warn_of(planned, settings), layout)
+
+
+class Known(NamedTuple):
+    """What passes over all rows have found."""
+
+    layout: Layout
+    expanded: Reference | None = None  # θ̂, for the calibrated target
+    steps: Steps | None = None  # of a sequence, there
+    warned: list[str] = []  # noqa: RUF012  # never added to
+
+
+def first_choice(layout: Layout, settings: Settings) -> Kernel:
+    """The kernel that was asked for, or the one that will most likely do."""
+    kernel = settings.kernel or choose_kernel(layout.model.dimension, calibrated=settings.target == "calibrated")
+    kernel = kernel.bind(layout.model)
+    if isinstance(kernel, Gradient):
+        require_gradients(layout.model, layout.full.take(np.zeros(1, np.int64)), type(kernel).__name__)
+    return kernel
+
+
+def second_choice(problem: Problem, known_of_U: tuple[Any, Any, Any], reference: Reference) -> Problem:
+    """The problem with another kernel where the posterior turns out not to be near the Gaussian at θ̂."""
+    model = problem.target.model
+    if model.host or not worth_asking(model.dimension):
+        return problem
+    accepted = predicted_acceptance(problem.target, known_of_U, reference, problem.seed)
+    return replace(problem, kernel=choose_kernel(model.dimension, calibrated=True, accepted=accepted).bind(model))
+
+
+def look_through(layout: Layout, gathering: Gathering | None, display: Display) -> Survey:
+    """One pass over all rows as they came."""
+    visitors = [] if gathering is None else [gathering.visit]
+    N = len(layout)
+    return survey(layout.rows, visitors, progress=lambda done: display.show("all rows", done, N))
+
+
+def require_calibration(layout: Layout, settings: Settings) -> None:
+    """Refuse, before any costly pass, a model or a size for which there is no calibrated target."""
+    if not layout.model.host:
+        require_derivatives(layout.model, layout.full.take(np.zeros(1, np.int64)))
+    require_room(layout, settings)
+
+
+def at_the_reference(
+    layout: Layout, settings: Settings, given: list[NDArray[np.float64]] | None, display: Display
+) -> Known:
+    """θ̂, and for a sequence how long its model remembers there."""
+    expanded = expand(layout, settings, given, display)
+    if not layout.ordered:
+        return Known(layout, expanded)
+    layout, expanded, steps = remember(layout, expanded, settings, display)
+    return Known(layout, expanded, steps, forgetting(steps, layout, settings))
+
+
+def problem_of(
+    layout: Layout, subsets: Chain, settings: Settings, kernel: Kernel, expanded: Reference | None
+) -> tuple[Problem, int, int]:
+    """What chains share; and n, and the steps that lead in."""
+    n = subsets.steps if isinstance(subsets, WindowChain) else subsets.n
+    lead_in = unit_length(subsets.rows) - n if layout.ordered else 0
+    scored = Target(
+        layout.model, layout.power(settings.target, n), None if expanded is None else expansion_of(expanded)
+    )
+    problem = Problem(
+        subsets, scored, kernel, settings.refresh_steps, settings.tune, first_guess(settings), layout.full,
+        layout.reads(n, lead_in), expanded,
+    )  # fmt: skip
+    return problem, n, lead_in
+
+
+def known_of(problem: Problem, U: Subset) -> tuple[Any, Any, Any]:
+    """The rows of each chain's subset, what is given of it, and what its rows count."""
+    return problem.subsets.take(U), problem.subsets.given(U), problem.subsets.counts(U)
+
+
+def gather(settings: Settings, layout: Layout) -> Gathering | None:
+    """S on its way through the rows; None where it is nothing, comes from the reference, or is of windows."""
+    if settings.summary is None or layout.ordered:
+        return None
+    if settings.target == "calibrated" and isinstance(settings.summary, Curvature):
+        return None
+    return settings.summary.gather()
+
+
+def statistic_of(gathering: Gathering | None, settings: Settings, layout: Layout) -> Any:
+    """S once all rows have been seen."""
+    if isinstance(settings.summary, WindowSummary):
+        column = whole_column(layout.rows, settings.summary.column, settings.summary.asked, layout.series.order)
+        return WindowColumn(settings.summary.prepare(column, layout.series.offsets[1:]), column)
+    if gathering is None:
+        return NO_STATISTIC
+    return gathering.finish() if layout.parts is None else OverGroups(gathering.finish(), layout.mean_size)
+
+
+def expand(layout: Layout, settings: Settings, given: list[NDArray[np.float64]] | None, display: Display) -> Reference:
+    """θ̂, found or as given, and what all rows say there."""
+    model, rows = layout.model, layout.full
+    if settings.reference is not None:
+        return reference_at(model, rows, flat(model, settings.reference, "reference"))
+    start = given[0] if given else model.ravel(model.init)
+    found = find_reference(
+        model, rows, start, settings.seed, lambda passes: display.show("mode", passes, passes, "passes over all rows")
+    )
+    display.say(f"Reference point found in {found.passes} passes over all rows.")
+    return found
+
+
+def rows_within(settings: Settings, N: int, rows_a_second: float) -> float:
+    """The largest n with which the draws fit half the budget, at the speed of the passes made so far."""
+    moves = settings.chains * (settings.tune + 2 * settings.draws)
+    affordable = min(settings.budget.rows, settings.budget.seconds * rows_a_second) / (2 * moves)
+    return max(1.0, min(N, affordable))
+
+
+def first_guess(settings: Settings) -> Any:
+    """The precision that a run will most likely work in."""
+    return np.float64 if settings.precision == "float64" else np.float32
+
+
+def rehearsal(layout: Layout, settings: Settings, kernel: Kernel) -> Problem | None:
+    """A problem of the shapes that the default will most likely have, before anything is known but shapes."""
+    if settings.subset_size is None or settings.summary is not None or layout.ordered:
+        return None
+    d = layout.model.dimension
+    nowhere = Reference(np.zeros(d), np.zeros(d), np.eye(d), np.zeros((d, d)), 0)
+    subsets = subset_chain(layout, settings, settings.subset_size, None, nowhere, None)
+    scored = Target(layout.model, layout.power(settings.target, subsets.n), expansion_of(nowhere))
+    return Problem(
+        subsets, scored, kernel, settings.refresh_steps, settings.tune, first_guess(settings), layout.full, 0,
+        nowhere,
+    )  # fmt: skip
+
+
+def warm_up_beside(problem: Problem | None, settings: Settings) -> Future[None] | None:
+    """Compile on a thread of its own; whatever that raises will be raised again where it can be explained."""
+    if problem is None or problem.host:  # Python has nothing to compile
+        return None
+    pool = ThreadPoolExecutor(1, thread_name_prefix="lwa-warm-up")
+    ordered = isinstance(problem.subsets, WindowChain)
+    warming = pool.submit(warm_up, problem, len(cohorts_of(settings.chains, ordered=ordered)[0]))
+    pool.shutdown(wait=False)  # its thread ends with its one task
+    return warming
+
+
+def cohorts_of(chains: int, *, ordered: bool) -> list[list[int]]:
+    """Chains by cohort: two at least, for two cores, all of one size. The last is filled up with chains to discard."""
+    if jax.default_backend() != "cpu":
+        return [list(range(chains))]
+    size = min(-(-chains // 2), LARGEST_COHORT_OF_WINDOWS if ordered else LARGEST_COHORT)
+    return [list(range(first, first + size)) for first in range(0, chains, size)]
+
+
+def choose_precision(
+    asked: str, target: Target, known_of_U: tuple[Any, Any, Any], seed: int, given: list[NDArray[np.float64]] | None
+) -> Any:
+    """float32 unless it is asked otherwise or its rounding would disturb the acceptance ratio.
+
+    The noise is measured: w √(2 Σ_U (ℓ32 - ℓ64)²) near the start, over the first cohort's subsets.
+    """
+    if asked != "auto":
+        return np.dtype(asked).type
+    rng = generator(seed, Purpose.PRECISION, 0)
+    start = given[0] if given else target.model.ravel(target.model.init)
+    batch, tilt, counts = known_of_U
+    theta = start + 0.1 * rng.normal(size=(jax.tree.leaves(batch)[0].shape[0], len(start)))
+
+    def terms(dtype: Any) -> NDArray[np.float64]:
+        columns = to_columns(batch, dtype, axis=1)
+        return np.asarray(evaluate(target, theta.astype(dtype), columns, as_held(tilt, dtype), counts).rows, np.float64)
+
+    single, double = terms(np.float32), terms(np.float64)
+    with np.errstate(invalid="ignore"):  # inf - inf, where the model is not finite: the starts are checked next
+        noise = target.power * np.sqrt(2 * ((single - double) ** 2).sum(-1))
+    noise = noise[np.isfinite(noise)]
+    return np.float64 if len(noise) and noise.max() > ROUNDING else np.float32
+
+
+def reading(layout: Layout, n: int, lead_in: int) -> str:
+    """What a move reads, in words."""
+    N = len(layout.rows)
+    if layout.ordered:
+        before = f" after {lead_in:,} that lead in" if lead_in else ""
+        return f"Each move reads a window of {n:,} of {N:,} steps{before}"
+    if layout.parts is not None:
+        return f"Each move reads {n:,} of {len(layout.full):,} groups, about {layout.reads(n, 0):,} of {N:,} rows"
+    return f"Each move reads {n:,} of {N:,} rows"
+
+
+def in_words(planned: Plan) -> str:
+    """How U moves."""
+    subsets = planned.subsets
+    told = [f"U by its statistics, epsilon {subsets.epsilon:.3g}" if subsets.statistic.dimension else "U uniform"]
+    if subsets.leverage is not None:
+        told.append("rows drawn by leverage")
+    if subsets.calibration is not None and subsets.calibration.frame is not None:
+        told.append("curvature transported")
+    if planned.predicted is not None:
+        told.append(f"sds predicted right to {planned.predicted:.1%}")
+    if np.isfinite(planned.renewal):
+        told.append(f"U renews its rows in {planned.renewal:,.0f} moves")
+    return ", ".join(told) + "."
+
+
+def warn_of(planned: Plan, settings: Settings) -> list[str]:
+    """What must be said before the first move."""
+    told = []
+    if planned.predicted is not None and planned.predicted > ACCEPTABLE:
+        n, N = planned.subsets.n, len(planned.subsets.rows)
+        enough = min(N, int(np.ceil(n * planned.predicted / settings.tolerance)))
+        told.append(
+            f"With subset_size={n} sds are predicted to be off by {planned.predicted:.0%}: curvature still varies from "
+            f"subset to subset. Pass subset_size={enough}, transport=True or exact=True."
+        )
+    for remark in told:
+        warnings.warn(remark, LwaWarning, stacklevel=4)
+    return told
