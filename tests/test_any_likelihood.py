@@ -369,6 +369,7 @@ def raised(error, at, pause=0.0, **options):
     assert caught.value is error
     assert traceback.extract_tb(caught.value.__traceback__)[-1].name == "__call__"
     assert error.__cause__ is None
+    assert error.__context__ is None
     return error
 
 

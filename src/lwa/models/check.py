@@ -1,7 +1,7 @@
 """Is this a model that can be sampled? Asked before any pass over the data, and answered in words."""
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -34,14 +34,11 @@ def check_model(model: Model, batch: Batch, dtype: Any) -> Model:
     if model.host:
         return model
     reasons = {}
-    try:
-        trace_prior(model, dtype)
-    except NotTraced as fault:
+    # Called once JAX's error is dealt with, so that what a user's function raises does not drag it along.
+    if fault := fault_of(trace_prior, model, dtype):
         call_prior(model, fault)
         reasons["log_prior"] = fault.reason
-    try:
-        trace_rows(model, batch, dtype)
-    except NotTraced as fault:
+    if fault := fault_of(trace_rows, model, dtype, batch):
         call_rows(model, batch, fault)
         reasons["log_likelihood"] = fault.reason
     return on_host(model, dict(sorted(reasons.items()))) if reasons else model
@@ -68,6 +65,15 @@ class NotTraced(ModelError):
         return ModelError(str(self))
 
 
+def fault_of(trace: Callable[..., None], *arguments: Any) -> NotTraced | None:
+    """What JAX could not trace; None where all is well."""
+    try:
+        trace(*arguments)
+    except NotTraced as fault:
+        return fault
+    return None
+
+
 def trace_prior(model: Model, dtype: Any) -> None:
     """log_prior as JAX sees it."""
     with users_function("log_prior", "theta", NotTraced):
@@ -75,7 +81,7 @@ def trace_prior(model: Model, dtype: Any) -> None:
     require_number(prior)
 
 
-def trace_rows(model: Model, batch: Batch, dtype: Any) -> None:
+def trace_rows(model: Model, dtype: Any, batch: Batch) -> None:
     """log_likelihood as JAX sees it."""
     theta = abstract_theta(model, dtype)
     for m in ROW_NUMBERS:
@@ -92,8 +98,8 @@ def call_prior(model: Model, fault: NotTraced) -> None:
     """log_prior with numbers, where JAX could not trace it."""
     with instead_of(fault):
         with users_function("log_prior", "theta"):
-            prior = ask(model.log_prior, theta_at(model, model.ravel(model.init)))
-        require_number(np.asarray(prior))
+            prior = np.asarray(ask(model.log_prior, theta_at(model, model.ravel(model.init))))
+        require_number(prior)
 
 
 def call_rows(model: Model, batch: Batch, fault: NotTraced) -> None:
@@ -102,8 +108,8 @@ def call_rows(model: Model, batch: Batch, fault: NotTraced) -> None:
         for m in ROW_NUMBERS:
             rows = jax.tree.map(owned, repeat_to(jax.tree.map(lambda leaf, m=m: leaf[:m], batch), m))
             with users_function("log_likelihood", f"theta and {m} rows"):
-                values = ask(model.log_likelihood, theta_at(model, model.ravel(model.init)), rows)
-            require_one_a_row(np.asarray(values), m)
+                values = np.asarray(ask(model.log_likelihood, theta_at(model, model.ravel(model.init)), rows))
+            require_one_a_row(values, m)
 
 
 @contextmanager
