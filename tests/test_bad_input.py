@@ -344,9 +344,10 @@ def test_summary(summary, fragments):
 TABLE = lwa.Model(lambda mu, rows: -0.5 * (rows["y"] - mu) ** 2, log_prior, 0.0)
 
 
-@pytest.mark.parametrize(("column", "fragments"), [("digit", ["'digit'", "Valid: 'y'"]), (None, ["Valid: 'y'"])])
-def test_counts_of_an_unknown_column(column, fragments):
-    refusal(lwa.InputError, [*fragments, "no such column"], sample, TABLE, {"y": Y}, summary=Counts(column))
+@pytest.mark.parametrize("column", ["digit", None])
+def test_counts_of_an_unknown_column(column):
+    fragments = [f"Counts(column={column!r})", "Valid: 'y', 'z'", "no such column"]
+    refusal(lwa.InputError, fragments, sample, TABLE, {"y": Y, "z": Y}, summary=Counts(column))
 
 
 def test_counts_of_a_measurement():
