@@ -1,6 +1,6 @@
 """Which kernel is best in which dimension? Behind `parameters/choice.py`.
 
-    python benchmarks/kernels.py             # about forty minutes on two cores
+    python benchmarks/kernels.py             # about forty minutes on two cores; --cases, --d and --append cut it up
     python benchmarks/kernels.py --quick     # d = 5, short runs: whether it works
 
 Effective draws a second, all chains together, of every kernel at the margin: a long run minus a short one, so that
@@ -12,6 +12,7 @@ set-up, compilation and tune are out. Effective draws are ArviZ's bulk ESS, the 
 | tall | logistic regression, N = 10⁵ rows, n = max(1000, 10 d), U fixed for d > 32: near Gaussian | calibrated |
 | few  | logistic regression, N = 5 d rows, Student-t prior, n = N: skewed, with heavy tails, in every d | calibrated |
 | blind | the same, but no kernel is told where the mode is and how the target is curved there | powered |
+| crossing | the second with 5 d to 60 d rows, nearer and nearer a Gaussian; what "auto" chooses among | calibrated |
 | moving | the first, as the paper has it but for the power: U moves the target, a row at a time | powered |
 
 Parameters come in blocks of five, as `Blockwise` moves them.
@@ -38,7 +39,9 @@ from lwa.parameters import HMC, MALA, NUTS, Autoregressive, Blockwise, Independe
 HERE = Path(__file__).parent
 DIMENSIONS = (2, 5, 10, 20, 50, 100)
 KERNELS = [RandomWalk(), Blockwise(), Autoregressive(), Independence(), MALA(), HMC(), NUTS()]
-CASES = ["tall", "few", "blind", "moving"]
+CASES = ["tall", "few", "blind", "moving", "crossing"]
+CROSSING = {"Gaussian": Autoregressive(), "Student-t": Autoregressive(df=8.0), "HMC": HMC(), "auto": "auto"}
+ROWS_A_PARAMETER = (5, 8, 15, 30, 60)
 NEED_REFERENCE = (Autoregressive, Independence)
 BLOCK = 5
 MOST_DRAWS = 20_000
@@ -125,14 +128,29 @@ def measure(model, data, kernel, options, given):
         "effective": found,
         "moves": moves,
         "said": long.attributes["kernel"],
+        "predicted": long.attributes["gaussian_acceptance"],
         "warnings": long.attributes["warnings"],
     }
+
+
+def crossing(d, given):
+    """The kernels that "auto" chooses among, as the posterior comes nearer to the Gaussian at its mode."""
+    found = []
+    for rows in ROWS_A_PARAMETER:
+        model, data = regression(rows * d, d, student_prior)
+        options = {"subset_size": rows * d, "target": "calibrated"}
+        one = {name: measure(model, data, kernel, options, given) for name, kernel in CROSSING.items()}
+        rates = {name: round(kernel["effective_a_second"]) for name, kernel in one.items()}
+        predicted = one["auto"]["predicted"]
+        print(f"crossing d={d}, {rows} d rows, {predicted:.2f} predicted: {rates}; {one['auto']['said']}", flush=True)
+        found.append({"case": "crossing", "d": d, "rows": rows * d, "predicted": predicted, "kernels": one})
+    return found
 
 
 def table_of(found):
     """Effective draws a second by kernel and d, the best of each row in bold."""
     lines = []
-    for name in dict.fromkeys(one["case"] for one in found):
+    for name in dict.fromkeys(one["case"] for one in found if one["case"] != "crossing"):
         kernels = [type(kernel).__name__ for kernel in KERNELS]
         lines += [
             f"\n{name}: effective draws a second",
@@ -165,6 +183,9 @@ def main():
     found = json.loads(given.out.read_text())["found"] if given.append else []
     for name in given.cases:
         for d in given.d:
+            if name == "crossing":
+                found += crossing(d, given)
+                continue
             model, data, options = case(name, d)
             for kernel in KERNELS:
                 if options["target"] == "powered" and isinstance(kernel, NEED_REFERENCE):
@@ -179,6 +200,8 @@ def main():
                 print(f"{name} d={d} {one['kernel']}: {rate:,.0f}, {time.monotonic() - began:.0f} s", flush=True)
             if not given.quick:
                 save(given, found)
+    if not given.quick:
+        save(given, found)
     print(table_of(found))
 
 

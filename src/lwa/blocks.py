@@ -41,6 +41,7 @@ class Run:
     planned: Plan
     warned: list[str]  # before the first move
     layout: Layout
+    accepted: float | None = None  # of the Gaussian's proposals, predicted, where the kernel was chosen by it
     microseconds: float | None = None  # a call of the log-likelihood, where it runs in Python
 
     @property

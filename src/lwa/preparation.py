@@ -15,7 +15,7 @@ from lwa.blocks import Run
 from lwa.calibration import expansion_of
 from lwa.errors import LwaWarning, ModelError
 from lwa.layout import Layout
-from lwa.parameters.choice import choose_kernel, worth_asking
+from lwa.parameters.choice import choose_kernel
 from lwa.parameters.gradient import Gradient
 from lwa.parameters.kernel import Kernel
 from lwa.pipeline import Cohort, Problem, as_held, evaluate, warm_up
@@ -85,8 +85,11 @@ def prepare(layout: Layout, settings: Settings, given: list[NDArray[np.float64]]
     around = [expanded.theta] if expanded is not None else given
     dtype = choose_precision(settings.precision, problem.target, firsts[0][2], settings.seed, around)
     problem = replace(problem, dtype=dtype)
-    if settings.kernel is None and expanded is not None:
-        problem = second_choice(problem, firsts[0][2], expanded)
+    accepted = None
+    if settings.kernel is None and expanded is not None and not layout.model.host:  # of a model in Python it costs
+        accepted = predicted_acceptance(problem.target, firsts[0][2], expanded, settings.seed)
+        kernel = choose_kernel(layout.model.dimension, calibrated=True, accepted=accepted).bind(layout.model)
+        problem = replace(problem, kernel=kernel)
     begun = []
     for chains, U, (batch, given_U, counts) in firsts:
         columns = to_columns(batch, dtype, axis=1)
@@ -98,7 +101,7 @@ def prepare(layout: Layout, settings: Settings, given: list[NDArray[np.float64]]
         f"{reading(layout, n, lead_in)}, in {np.dtype(dtype).name}. {in_words(planned)}"
     )
     settings = replace(settings, subset_size=n, kernel=problem.kernel)
-    return Run(settings, problem, begun, surveyed, planned, warned + warn_of(planned, settings), layout)
+    return Run(settings, problem, begun, surveyed, planned, warned + warn_of(planned, settings), layout, accepted)
 
 
 class Known(NamedTuple):
@@ -117,15 +120,6 @@ def first_choice(layout: Layout, settings: Settings) -> Kernel:
     if isinstance(kernel, Gradient):
         require_gradients(layout.model, layout.full.take(np.zeros(1, np.int64)), type(kernel).__name__)
     return kernel
-
-
-def second_choice(problem: Problem, known_of_U: tuple[Any, Any, Any], reference: Reference) -> Problem:
-    """The problem with another kernel where the posterior turns out not to be near the Gaussian at θ̂."""
-    model = problem.target.model
-    if model.host or not worth_asking(model.dimension):
-        return problem
-    accepted = predicted_acceptance(problem.target, known_of_U, reference, problem.seed)
-    return replace(problem, kernel=choose_kernel(model.dimension, calibrated=True, accepted=accepted).bind(model))
 
 
 def look_through(layout: Layout, gathering: Gathering | None, display: Display) -> Survey:

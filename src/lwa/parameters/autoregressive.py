@@ -10,6 +10,7 @@ from jax import Array
 from lwa.decision import choose
 from lwa.errors import InputError
 from lwa.parameters import random_walk
+from lwa.parameters.independence import log_student, student
 from lwa.parameters.kernel import Info, Metropolis, log_uniform
 from lwa.parameters.random_walk import RandomWalk, is_real, optimal_scale
 from lwa.reference import Reference
@@ -86,11 +87,14 @@ class Autoregressive(Metropolis):
         The share of random-walk moves.
     fallback
         Whether the share may grow where the posterior turns out not to be near Gaussian.
+    df
+        Degrees of freedom: finite, with ρ = 0, z is a multivariate Student's t, for tails heavier than the Gaussian's.
     """
 
     rho: float = 0.0
     walk: float = 0.1
     fallback: bool = True
+    df: float = float("inf")
 
     def __post_init__(self) -> None:
         """Refuse what is no correlation, no share or no choice."""
@@ -98,12 +102,18 @@ class Autoregressive(Metropolis):
             value = getattr(self, name)
             if not is_real(value) or not 0.0 <= value < 1.0:
                 raise InputError(f"{name}={value!r} must lie in [0, 1). Pass {name}={example}.")
+        if not is_real(self.df) or not self.df > 0.0 or (self.rho > 0.0 and np.isfinite(self.df)):
+            raise InputError(
+                f"df={self.df!r} must be positive, and infinite unless rho=0. Pass df=8.0, or df=float('inf') for a "
+                "Gaussian."
+            )
         if not isinstance(self.fallback, bool):
             raise InputError(f"fallback={self.fallback!r} must be True or False. Pass fallback=True.")
 
     def noise(self, rng: np.random.Generator, moves: int, d: int, dtype: Any) -> Noise:
         """Directions, uniforms and kinds of a page."""
-        return Noise(rng.standard_normal((moves, d), dtype), log_uniform(rng, moves), rng.random(moves, np.float32))
+        directions = student(rng, moves, d, dtype, self.df)
+        return Noise(directions, log_uniform(rng, moves), rng.random(moves, np.float32))
 
     def init(self, theta: Array, reference: Reference | None) -> Tuning:
         """The reference's Gaussian, without which there is nothing to propose around, and a walk of its shape."""
@@ -114,13 +124,13 @@ class Autoregressive(Metropolis):
         return Tuning(centre, factor, whitening, WALK.init(theta, reference), share, none, none)
 
     def propose(self, noise: Noise, tuning: Tuning, theta: Array) -> tuple[Array, Array]:
-        """Either proposal; Q(θ', θ)/Q(θ, θ') is the ratio of Gaussian densities for the first, 1 for the second."""
+        """Either proposal; Q(θ', θ)/Q(θ, θ') is the ratio of densities of z for the first, 1 for the second."""
         walks = noise.kind < tuning.share
         away = theta - tuning.centre
         towards = tuning.centre + self.rho * away + (1.0 - self.rho**2) ** 0.5 * (tuning.factor @ noise.direction)
         proposed = jnp.where(walks, WALK.propose(noise, tuning.walk, theta)[0], towards)
-        old, new = (jnp.sum((tuning.whitening @ x).astype(jnp.float64) ** 2) for x in (away, proposed - tuning.centre))
-        return proposed, jnp.where(walks, 0.0, 0.5 * (new - old))
+        old, new = (log_student(tuning.whitening @ x, self.df) for x in (away, proposed - tuning.centre))
+        return proposed, jnp.where(walks, 0.0, old - new)
 
     def steer(self, tuning: Tuning, noise: Noise, info: Info, gain: Array) -> Tuning:
         """A walk steers the walk's scale; an autoregressive proposal adds to the average of their acceptance."""
@@ -158,7 +168,8 @@ class Autoregressive(Metropolis):
         walking = ~np.asarray(tuning.walk.shaped)
         if not walking.any():
             measured = f", {percent(tuning.acceptance)} accepted" if np.all(tuning.proposals) else ""
-            return f"autoregressive proposals around the reference{measured}"
+            tails = "" if np.isinf(self.df) else f", Student's t with {self.df:g} degrees of freedom"
+            return f"autoregressive proposals around the reference{tails}{measured}"
         where = "" if walking.all() else f" in {walking.sum()} of {len(walking)} chains"
         limit = percent(threshold(tuning.centre.shape[-1]))
         return (

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from numpy.typing import NDArray
 
 from lwa.errors import InputError
 from lwa.parameters.kernel import Info, Metropolis, log_uniform
@@ -26,6 +27,19 @@ class Noise(NamedTuple):
 
     direction: Any  # (d,)  standard Student's t with as many degrees of freedom as the proposal
     log_u: Any
+
+
+def student(rng: np.random.Generator, moves: int, d: int, dtype: Any, df: float) -> NDArray[Any]:
+    """t = z / √(χ²/df) of a page, `(moves, d)`; standard normal where df is infinite."""
+    if np.isinf(df):
+        return rng.standard_normal((moves, d), dtype)
+    return (rng.standard_normal((moves, d)) / np.sqrt(rng.chisquare(df, (moves, 1)) / df)).astype(dtype)
+
+
+def log_student(t: Array, df: float) -> Array:
+    """-(df + d)/2 log(1 + ‖t‖²/df), up to a constant: the log density of `student`."""
+    square = jnp.sum(t.astype(jnp.float64) ** 2)
+    return -0.5 * square if np.isinf(df) else -0.5 * (df + t.shape[-1]) * jnp.log1p(square / df)
 
 
 @dataclass(frozen=True)
@@ -55,11 +69,8 @@ class Independence(Metropolis):
             raise InputError(f"df={self.df!r} must be positive. Pass df=8.0, or df=float('inf') for a Gaussian.")
 
     def noise(self, rng: np.random.Generator, moves: int, d: int, dtype: Any) -> Noise:
-        """t = z / √(χ²/df), and the uniforms of a page."""
-        direction = rng.standard_normal((moves, d))
-        if np.isfinite(self.df):
-            direction /= np.sqrt(rng.chisquare(self.df, (moves, 1)) / self.df)
-        return Noise(direction.astype(dtype), log_uniform(rng, moves))
+        """Directions and uniforms of a page."""
+        return Noise(student(rng, moves, d, dtype, self.df), log_uniform(rng, moves))
 
     def init(self, theta: Array, reference: Reference | None) -> Tuning:
         """The reference's Gaussian, without which there is nothing to propose from."""
@@ -71,14 +82,8 @@ class Independence(Metropolis):
     def propose(self, noise: Noise, tuning: Tuning, theta: Array) -> tuple[Array, Array]:
         """Q(θ', θ)/Q(θ, θ') is the proposal's density at θ over that at θ'."""
         proposed = tuning.centre + tuning.factor @ noise.direction
-        return proposed, self._log_density(tuning, theta) - self._log_density(tuning, proposed)
-
-    def _log_density(self, tuning: Tuning, theta: Array) -> Array:
-        """-(df + d)/2 log(1 + ‖F⁻¹(θ - θ̂)‖²/df), up to a constant."""
-        square = jnp.sum((tuning.whitening @ (theta - tuning.centre)).astype(jnp.float64) ** 2)
-        if np.isinf(self.df):
-            return -0.5 * square
-        return -0.5 * (self.df + theta.shape[-1]) * jnp.log1p(square / self.df)
+        old, new = (log_student(tuning.whitening @ (x - tuning.centre), self.df) for x in (theta, proposed))
+        return proposed, old - new
 
     def steer(self, tuning: Tuning, noise: Noise, info: Info, gain: Array) -> Tuning:
         """Nothing is learnt."""
