@@ -13,8 +13,8 @@ NOT_GAUSSIAN = 0.7
 """... and under which trajectories of some gradients are, given enough parameters."""
 TRAJECTORIES, TAILS = 10, 20
 """Parameters from which on trajectories are worth their gradients, and up to which a Student-t covers a skewed or
-heavy-tailed posterior better than the Gaussian. Effective draws a second, in thousands, by the share that is predicted to
-be accepted (`benchmarks/kernels.py --cases crossing`):
+heavy-tailed posterior better than the Gaussian. Effective draws a second, in thousands, by the share that is predicted
+to be accepted (`benchmarks/kernels.py --cases crossing`):
 
 |  d | predicted | Gaussian | Student-t | HMC |
 |----|-----------|----------|-----------|-----|
