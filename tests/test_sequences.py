@@ -335,6 +335,18 @@ def test_a_smaller_epsilon_makes_windows_more_alike():
     assert rates[0] > rates[1] > rates[2]
 
 
+def test_a_model_may_look_back_several_steps():
+    """Its log-likelihood need not work for a single row."""
+
+    def terms(theta, y):
+        ahead = -0.5 * (y[3:] - theta["drift"] - theta["ar"] * y[:-3]) ** 2
+        return jnp.concatenate([jnp.zeros(3, y.dtype), ahead])
+
+    model = lwa.Model(terms, ar_prior, AR.init, ordered=True)
+    fit = lwa.sample(model, Y[:3000], subset_size=100, draws=100, tune=200, chains=2, seed=1, progress=False)
+    assert fit.sample_stats["n_rows_read"][0, 0] == 103 * fit.attributes["thinning"]
+
+
 def test_subset_size_auto():
     fit = lwa.sample(AR, Y, subset_size="auto", draws=100, tune=200, chains=2, seed=1, progress=False)
     assert 100 <= fit.attributes["subset_size"] <= 1000

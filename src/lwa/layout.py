@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from lwa.errors import InputError
-from lwa.models.check import ROW_NUMBERS, check_model
+from lwa.models.check import check_model, row_numbers
 from lwa.models.model import Model
 from lwa.rows import Rows, as_rows
 from lwa.rows.memory import ArrayRows
@@ -83,7 +83,7 @@ class Layout:
     def checked(self, dtype: Any) -> "Layout":
         """The same with a model that can be sampled: one that runs in Python where JAX cannot trace it."""
         sizes = len(self.rows) if self.parts is None else int(self.parts.sizes[0])
-        first = np.arange(min(max(ROW_NUMBERS), sizes))
+        first = np.arange(min(max(row_numbers(self.given)), sizes))
         model = check_model(
             self.given, self.rows.take(first) if self.parts is None else self.parts.take(self.rows, first), dtype
         )

@@ -22,6 +22,13 @@ HIDDEN = [Path(jax.__file__).parent, Path(__file__).parents[1]]
 """Frames of JAX and of lwa say nothing about a user's function."""
 ROW_NUMBERS = (5, 1)
 """A shape that happens to fit one number of rows does not fit both; refreshes bring one at a time."""
+STEP_NUMBERS = (33, 32)
+"""The same of rows that come together: a model that looks back may need some."""
+
+
+def row_numbers(model: Model) -> tuple[int, int]:
+    """Numbers of rows with which to try a model."""
+    return ROW_NUMBERS if model.ordered is False and model.groups is None else STEP_NUMBERS
 
 
 def check_model(model: Model, batch: Batch, dtype: Any) -> Model:
@@ -84,7 +91,7 @@ def trace_prior(model: Model, dtype: Any) -> None:
 def trace_rows(model: Model, dtype: Any, batch: Batch) -> None:
     """log_likelihood as JAX sees it."""
     theta = abstract_theta(model, dtype)
-    for m in ROW_NUMBERS:
+    for m in row_numbers(model):
         rows = jax.tree.map(lambda leaf, m=m: abstract(leaf, m, dtype), batch)
         with users_function("log_likelihood", f"theta and {m} rows", NotTraced):
             values = jax.eval_shape(model.log_likelihood, theta, rows)
@@ -105,7 +112,7 @@ def call_prior(model: Model, fault: NotTraced) -> None:
 def call_rows(model: Model, batch: Batch, fault: NotTraced) -> None:
     """log_likelihood with numbers, where JAX could not trace it."""
     with instead_of(fault):
-        for m in ROW_NUMBERS:
+        for m in row_numbers(model):
             rows = jax.tree.map(owned, repeat_to(jax.tree.map(lambda leaf, m=m: leaf[:m], batch), m))
             with users_function("log_likelihood", f"theta and {m} rows"):
                 values = np.asarray(ask(model.log_likelihood, theta_at(model, model.ravel(model.init)), rows))
