@@ -148,9 +148,9 @@ def main():
     parser.add_argument("--rows", type=float, default=1e6)
     parser.add_argument("--subset-size", type=int, default=2000)
     parser.add_argument("--chains", type=int, default=8)
-    parser.add_argument("--draws", type=int, default=4000)
-    parser.add_argument("--nuts-warmup", type=int, default=200)
-    parser.add_argument("--nuts-draws", type=int, default=100)
+    parser.add_argument("--draws", type=int, default=3000)
+    parser.add_argument("--nuts-warmup", type=int, default=600)
+    parser.add_argument("--nuts-draws", type=int, default=300)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "hierarchical.json")
     given = parser.parse_args()
     data, table = simulate(int(given.rows)), {}

@@ -281,6 +281,31 @@ def test_all_steps_give_plain_metropolis(move):
         np.testing.assert_allclose(found, path, rtol=1e-10, atol=1e-12)
 
 
+def test_all_steps_give_the_posterior_whatever_the_target():
+    """n = N, calibrated: one window, which is the whole series."""
+    y = Y[:400]
+    fit = lwa.sample(AR, y, subset_size=400, draws=2000, tune=300, chains=4, seed=1, progress=False)
+    mean, covariance = ar_posterior([y])
+    check_posterior(fit, mean, np.sqrt(np.diag(covariance)), 0.0, 0.0)
+
+
+def test_a_short_series_that_is_never_forgotten_is_looked_at_whole():
+    """A random walk seen through noise-free sums: each term depends on the sum of all steps before."""
+
+    def terms(theta, y):
+        return -0.5 * (y - theta["drift"] - theta["ar"] * jnp.cumsum(y) / len(Y[:900])) ** 2
+
+    y = Y[:900]
+    layout = lay_out(lwa.Model(terms, ar_prior, AR.init, ordered=True), y)
+    with jax.enable_x64(True):
+        reference = find_reference(layout.model, layout.full, np.zeros(2), 1)
+        layout, memory = measured(layout, reference.theta, reference.factor)
+        found = log_posterior(layout.model, layout.full, np.array([[0.3, 0.1]]))
+    assert memory.lead_in(2000, len(y), 1e-6) == len(memory.left)
+    whole = -0.5 * ((y - 0.1 - 0.3 * np.cumsum(y) / 900) ** 2).sum() - 0.5 * (0.3**2 + 0.1**2) / 100.0
+    assert found[0] == pytest.approx(whole, rel=1e-12)
+
+
 def test_block_length_changes_no_bit(monkeypatch):
     fits = []
     for length in (1000, 7):

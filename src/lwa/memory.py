@@ -35,7 +35,7 @@ class Memory:
     """What a start leaves in the scores of all later steps."""
 
     left: NDArray[np.float64]  # (H,)  Σ_{j≥k} ‖Fᵀ(∇ℓ_j started here - ∇ℓ_j started long before)‖, root mean square
-    whole: bool  # H is all that the longest series has before its middle: no model could be started earlier
+    whole: bool  # H is half of the longest series: passes may look back to the beginning of each
 
     def lead_in(self, n: int, N: int, shift: float = SHIFT) -> int:
         """Steps before n scored ones, which count for N, so that their scores' sum is off by `shift` at the most.
@@ -54,6 +54,8 @@ def measured(layout: Layout, theta: NDArray[np.float64], factor: NDArray[np.floa
     """The model's memory at θ, and the layout with segments that look back as far. `factor` is F."""
     memory = measure_memory(layout, theta, factor)
     needed = memory.lead_in(SEGMENT * layout.lead_in, len(layout), PASS_SHIFT)
+    if needed == len(memory.left) and memory.whole:  # never forgotten, and short enough to look back to its beginning
+        needed = int(layout.series.sizes.max())
     return (layout.remembering(1 << needed.bit_length()) if needed > layout.lead_in else layout), memory
 
 

@@ -93,7 +93,7 @@ class WindowChain(Chain):
         if self.sums is None:
             return self.calibration.carry(self.rows.take(windows))
         span = self.units.spans(windows)
-        return self.sums.between(span.begin, span.stop)
+        return self.sums.between(span.begin, span.stop)[:, : self.calibration.width]  # curvature comes last
 
     def counts(self, U: Subset) -> NDArray[np.float64] | None:
         """Every window counts the same."""
@@ -148,4 +148,5 @@ def held_until(
     number[accepted] = np.arange(1, len(values) + 1)
     number = np.maximum.accumulate(number, axis=0)
     chains = np.broadcast_to(np.arange(accepted.shape[1]), accepted.shape)
-    return np.where((number > 0)[..., None], np.concatenate([values[:1], values])[number], first[chains])
+    unused = np.zeros((1, values.shape[1]))
+    return np.where((number > 0)[..., None], np.concatenate([unused, values])[number], first[chains])
