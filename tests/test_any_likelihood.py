@@ -103,7 +103,7 @@ def test_groups(target):
     twin = lwa.Model(JAX.log_likelihood, JAX.log_prior, JAX.init, groups="unit")
     python = lwa.Model(log_likelihood, PYTHON.log_prior, PYTHON.init, groups="unit")
     same_draws(python, twin, ragged, target=target, draws=20)
-    assert {2, 3, 4} <= set(sizes) <= {1, 2, 3, 4, 5}  # 1 and 5 when it was checked
+    assert {2, 3, 4} <= set(sizes) <= {2, 3, 4, 32, 33}  # the last two when it was checked
 
 
 def arma_in_python(theta, y):
@@ -210,6 +210,7 @@ def test_one_function_in_jax_the_other_in_numpy(own):
     same_draws(lwa.Model(**functions, init=JAX.init), JAX, DATA, draws=20)
 
 
+@pytest.mark.slow
 def test_corrections_by_all_rows_and_certificates():
     fits = same_draws(PYTHON, JAX, DATA, exact=True, draws=50, thinning=1, subset_size=100)
     found = lwa.certify(PYTHON, DATA, dict(fits[0].posterior), points=40, progress=False)

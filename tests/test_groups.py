@@ -62,6 +62,7 @@ def test_groups_give_the_posterior_of_all_rows(order):
     assert fit.attributes["rows_read"] == fit.attributes["moves"] * 8 * round(60 * len(Z) / GROUPS)
 
 
+@pytest.mark.slow
 def test_exact_and_polish():
     exact = lwa.sample(GROUPED, DATA, subset_size=60, exact=True, **(OPTIONS | {"draws": 100}))
     check(exact, 0.0, 0.0)

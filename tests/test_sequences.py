@@ -71,7 +71,7 @@ Y = arma_series(20_000, [0.6], []).astype(np.float32).astype(np.float64)
 SEVERAL = [Y[:60], Y[500:5000], Y[9000:9500]]
 
 
-@pytest.mark.parametrize("exact", [False, True], ids=["calibrated", "exact"])
+@pytest.mark.parametrize("exact", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["calibrated", "exact"])
 def test_an_autoregression_has_its_exact_posterior(exact):
     fit = lwa.sample(
         AR, Y, subset_size=200, draws=150 if exact else 2000, tune=500, seed=1, exact=exact, thinning=5,
@@ -128,7 +128,9 @@ def test_sums_over_segments_are_those_of_the_whole_series():
         assert value == pytest.approx(whole, abs=1e-6 * abs(whole) ** 0.5)
 
 
-@pytest.mark.parametrize("beta", [0.5, 0.9, 0.97])
+@pytest.mark.parametrize(
+    "beta", [pytest.param(0.5, marks=pytest.mark.slow), 0.9, pytest.param(0.97, marks=pytest.mark.slow)]
+)
 def test_the_lead_in_is_as_long_as_the_model_remembers(beta):
     """A start is forgotten like β^k: the score's error, about k β^k, falls under the limit after that many steps."""
     y = arma_series(60_000, [0.5], [beta], seed=3)
@@ -185,7 +187,11 @@ def test_running_sums_are_those_of_each_window(arma):
     np.testing.assert_allclose(quick / scale, slow / scale, atol=1e-8)
 
 
-@pytest.mark.parametrize(("own", "lead_in"), [(True, 0), (True, None), (False, None)], ids=["no past", "own", "sums"])
+@pytest.mark.parametrize(
+    ("own", "lead_in"),
+    [(True, 0), pytest.param(True, None, marks=pytest.mark.slow), (False, None)],
+    ids=["no past", "own", "sums"],
+)
 def test_given_any_window_gradient_and_curvature_are_those_of_all_rows(arma, own, lead_in):
     """... at θ̂: exactly where each window's own are computed, even without a lead-in; nearly, by running sums."""
     layout, reference, _, _ = arma
@@ -198,8 +204,8 @@ def test_given_any_window_gradient_and_curvature_are_those_of_all_rows(arma, own
         def at(theta, rows, given):
             return target.evaluate(theta, rows, given).total
 
-        gradient = jax.vmap(jax.grad(at), (None, 0, 0))(reference.theta, batch, given)
-        bend = -jax.vmap(jax.hessian(at), (None, 0, 0))(reference.theta, batch, given)
+        gradient = jax.jit(jax.vmap(jax.grad(at), (None, 0, 0)))(reference.theta, batch, given)
+        bend = -jax.jit(jax.vmap(jax.hessian(at), (None, 0, 0)))(reference.theta, batch, given)
         prior = jax.grad(layout.model.log_prior_at)(jnp.asarray(reference.theta))
         gradient, bend, prior = (np.asarray(found) for found in (gradient, bend, prior))
     assert given.feasible.all()
@@ -400,6 +406,7 @@ def test_what_needs_ordered_data():
         lwa.sample(model, Y, summary=S0, progress=False)
 
 
+@pytest.mark.slow
 def test_without_transport_a_short_lead_in_is_told():
     y = arma_series(20_000, [0.5], [0.95])
     with pytest.warns(lwa.LwaWarning, match=r"lead_in=0 is shorter than the model remembers.*Pass lead_in=\d+"):

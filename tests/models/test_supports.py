@@ -367,6 +367,7 @@ def test_conjugate_posteriors_around_their_mode():
     assert max(off.values()) < 4, off
 
 
+@pytest.mark.slow
 def test_a_dropped_jacobian_is_noticed(monkeypatch):
     monkeypatch.setattr(Support, "log_jacobian", lambda self, free: jnp.zeros((), free.dtype))
     off = standard_errors_off(lwa.sample(five(), DATA, target="powered", **OPTIONS))

@@ -209,7 +209,9 @@ def test_what_is_learnt_is_frozen_by_a_gain_of_zero_and_keeps_its_types(kernel, 
         assert jax.eval_shape(kernel.adapt, tuning, jnp.zeros((ADAPT_EVERY, len(theta)), dtype), 64.0) == before
 
 
-@pytest.mark.parametrize("kernel", [Blockwise(), HMC(), NUTS()], ids=["Blockwise", "HMC", "NUTS"])
+@pytest.mark.parametrize(
+    "kernel", [Blockwise(), HMC(), pytest.param(NUTS(), marks=pytest.mark.slow)], ids=["Blockwise", "HMC", "NUTS"]
+)
 def test_block_length_changes_no_bit_and_nothing_is_traced_again(monkeypatch, kernel):
     traced = []
 

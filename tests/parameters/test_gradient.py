@@ -71,9 +71,8 @@ def test_the_shape_is_learnt_from_far_away():
     np.testing.assert_allclose(run.posterior["theta"].std((0, 1)), sd, rtol=5 * 0.018)
 
 
-@pytest.mark.parametrize(
-    "kernel", [HMC(), pytest.param(NUTS(max_depth=4), marks=pytest.mark.slow)], ids=["HMC", "NUTS"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", [HMC(), NUTS(max_depth=4)], ids=["HMC", "NUTS"])
 def test_exact_draws_are_those_of_the_full_posterior(kernel):
     """Conjugate: Normal(Σy / P, 1/P), P = N + 1/PRIOR_SD², from subsets of 3 of the 8 rows."""
     fit = lwa.sample(
