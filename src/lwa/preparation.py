@@ -101,7 +101,7 @@ def prepare(layout: Layout, settings: Settings, given: list[NDArray[np.float64]]
         f"{reading(layout, n, lead_in)}, in {np.dtype(dtype).name}. {in_words(planned)}"
     )
     settings = replace(settings, subset_size=n, kernel=problem.kernel)
-    return Run(settings, problem, begun, surveyed, planned, warned + warn_of(planned, settings), layout, accepted)
+    return Run(settings, problem, begun, surveyed, planned, [*warned, *warn_of(planned, settings)], layout, accepted)
 
 
 class Known(NamedTuple):
@@ -110,7 +110,7 @@ class Known(NamedTuple):
     layout: Layout
     expanded: Reference | None = None  # θ̂, for the calibrated target
     steps: Steps | None = None  # of a sequence, there
-    warned: list[str] = []  # noqa: RUF012  # never added to
+    warned: tuple[str, ...] = ()
 
 
 def first_choice(layout: Layout, settings: Settings) -> Kernel:
@@ -144,7 +144,7 @@ def at_the_reference(
     if not layout.ordered:
         return Known(layout, expanded)
     layout, expanded, steps = remember(layout, expanded, settings, display)
-    return Known(layout, expanded, steps, forgetting(steps, layout, settings))
+    return Known(layout, expanded, steps, tuple(forgetting(steps, layout, settings)))
 
 
 def problem_of(
