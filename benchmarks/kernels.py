@@ -166,6 +166,33 @@ def table_of(found):
     return "\n".join(lines)
 
 
+TITLES = {"tall": "10⁵ rows: near Gaussian", "few": "5 d rows: skewed, heavy tails", "blind": "the same, no reference"}
+
+
+def plot(found, path):
+    """Effective draws a second against d, a panel for each case."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, len(TITLES), figsize=(11, 3.8), sharey=True, layout="constrained")
+    styles = zip((type(kernel).__name__ for kernel in KERNELS), "osD^v<>", strict=True)
+    for i, (kernel, marker) in enumerate(styles):
+        for axis, case_name in zip(axes, TITLES, strict=True):
+            points = [
+                (o["d"], o["effective_a_second"]) for o in found if (o["case"], o.get("kernel")) == (case_name, kernel)
+            ]
+            if points:
+                axis.plot(*zip(*sorted(points), strict=True), marker=marker, color=f"C{i}", ms=5, label=kernel)
+    for axis, title in zip(axes, TITLES.values(), strict=True):
+        axis.set(xscale="log", yscale="log", title=title, xlabel="parameters, d", xticks=DIMENSIONS)
+        axis.set_xticklabels(DIMENSIONS)
+        axis.minorticks_off()
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("effective draws a second")
+    axes[0].legend(fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="d = 5, short runs, nothing saved")
@@ -177,7 +204,11 @@ def main():
     parser.add_argument("--seconds", type=float, default=3.0, help="of the long run")
     parser.add_argument("--append", action="store_true", help="keep what an earlier run found")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "kernels.json")
+    parser.add_argument("--plot", type=Path, help="draw what was found before into this file, and measure nothing")
     given = parser.parse_args()
+    if given.plot:
+        plot(json.loads(given.out.read_text())["found"], given.plot)
+        return
     if given.quick:
         given.d, given.tune, given.short, given.seconds, given.chains = [5], 512, 256, 1.0, 4
     found = json.loads(given.out.read_text())["found"] if given.append else []
