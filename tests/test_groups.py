@@ -120,6 +120,15 @@ def test_a_summary_of_rows_is_one_of_groups():
     assert (fit.sample_stats["subset_distance"] > 0).all()
 
 
+def test_groups_by_position():
+    """The second column of a matrix, though 1 equals True."""
+    model = lwa.Model(lambda mu, rows: -0.5 * (rows[:, 0] - mu) ** 2, lambda mu: -0.005 * mu**2, 0.0, groups=1)
+    layout = lay_out(model, np.column_stack([Z, SUBJECT]))
+    assert layout.series.sizes.tolist() == lay_out(GROUPED, DATA).series.sizes.tolist()
+    with pytest.raises(lwa.ModelError, match="groups=True is no column"):
+        lwa.Model(terms, log_prior, INIT, groups=True)
+
+
 def test_leverage_of_groups():
     """One group holds nearly all that is known of a slope: it is drawn as often as it matters."""
     x = np.where(SUBJECT == 5, 40.0, 0.1 * X)

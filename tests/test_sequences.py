@@ -387,6 +387,7 @@ def test_subset_size_auto():
     ("options", "message"),
     [
         ({"subset_move": lwa.subsets.Swap(1)}, r"exchanges single rows, but these are ordered.*Window\(\)"),
+        ({"leverage": True}, r"leverage=True draws single rows.*Leave it out"),
         ({"summary": lwa.summaries.Counts()}, r"summary=Counts\(...\) summarises rows one by one"),
         ({"summary": Custom(lambda y: y[: 3 + int(y[0] > 0)])}, r"numbers for a window, but \d for all rows"),
         ({"summary": MinMax(column="z")}, r"MinMax\(column='z'\) does not fit rows of shape \(\)"),
@@ -396,6 +397,17 @@ def test_subset_size_auto():
 def test_what_does_not_fit_ordered_data(options, message):
     with pytest.raises(lwa.InputError, match=message):
         lwa.sample(AR, Y[:500], subset_size=20, draws=20, tune=20, chains=2, progress=False, **options)
+
+
+@pytest.mark.filterwarnings("ignore:In .* of the moves the subset's curvature:lwa.LwaWarning")
+def test_windows_that_are_too_short_are_refused_with_a_length_that_does():
+    model = lwa.arma(1, 1)
+    options = {"draws": 20, "tune": 20, "chains": 2, "seed": 1, "progress": False}
+    with pytest.raises(lwa.InputError, match=r"subset_size=2 is too small .*Pass subset_size=\d+") as caught:
+        lwa.sample(model, Y, subset_size=2, **options)
+    enough = int(str(caught.value).rpartition("=")[2].rstrip("."))
+    assert 4 <= enough <= 1024
+    assert lwa.sample(model, Y, subset_size=enough, **options).draws == 20
 
 
 def test_what_needs_ordered_data():

@@ -261,11 +261,11 @@ def require_definite(distance: NDArray[np.float64], n: int, N: int) -> None:
 def until_feasible(chain: Chain, U: Subset, chains: Sequence[int]) -> Subset:
     """Let U move on until its curvature is positive definite for every chain; refuse an n for which it often is not."""
     if not feasible(chain, U).all() and share_feasible(chain) < FEASIBLE:
-        enough = chain.n
-        while enough < len(chain.rows) and share_feasible(replace(chain, n=enough)) < FEASIBLE:
-            enough = min(2 * enough, len(chain.rows))
+        enough = chain.size
+        while enough < chain.largest and share_feasible(chain.of_size(enough)) < FEASIBLE:
+            enough = min(2 * enough, chain.largest)
         raise InputError(
-            f"subset_size={chain.n} is too small for the calibrated target: the curvature of many subsets is not "
+            f"subset_size={chain.size} is too small for the calibrated target: the curvature of many subsets is not "
             f"positive definite, so they do not identify all parameters. Pass subset_size={enough}."
         )
     page = 0

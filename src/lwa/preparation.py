@@ -151,7 +151,7 @@ def problem_of(
     layout: Layout, subsets: Chain, settings: Settings, kernel: Kernel, expanded: Reference | None
 ) -> tuple[Problem, int, int]:
     """What chains share; and n, and the steps that lead in."""
-    n = subsets.steps if isinstance(subsets, WindowChain) else subsets.n
+    n = subsets.size
     lead_in = unit_length(subsets.rows) - n if layout.ordered else 0
     scored = Target(
         layout.model, layout.power(settings.target, n), None if expanded is None else expansion_of(expanded)

@@ -59,6 +59,11 @@ class Settings:
                 f"subset_size='auto' needs a target that can tell how far off it is, not target={given['target']!r}. "
                 "Pass target='calibrated', or subset_size=1000, for example."
             )
+        if ordered and given["leverage"] is True:
+            raise InputError(
+                "leverage=True draws single rows by their share of the curvature, but these are ordered, and U is a "
+                "window of them. Leave it out."
+            )
         if given["reference"] is not None and not calibrated:
             raise InputError(
                 f"target={given['target']!r} uses no reference. Pass target='calibrated', or leave it out."

@@ -100,8 +100,9 @@ class Model:
         if self.prior_draw is not None and not callable(self.prior_draw):
             raise ModelError(f"prior_draw={self.prior_draw!r} is not a function. Pass key -> theta, or leave it out.")
         for name in ("ordered", "groups"):
-            if not isinstance(getattr(self, name), bool | str | int | None) or (name, self.groups) == ("groups", True):
-                raise ModelError(f"{name}={getattr(self, name)!r} is no column. Pass its name, or its position.")
+            column = getattr(self, name)
+            if not isinstance(column, bool | str | int | None) or (name == "groups" and isinstance(column, bool)):
+                raise ModelError(f"{name}={column!r} is no column. Pass its name, or its position.")
         if self.dimension == 0:
             raise ModelError(f"init={self.init!r} holds no parameter. Pass a theta such as {{'beta': jnp.zeros(3)}}.")
         if self.constrained:

@@ -78,6 +78,26 @@ class Chain(ABC):
 
     @property
     @abstractmethod
+    def size(self) -> int:
+        """subset_size: rows, groups, or the steps of a window."""
+
+    @property
+    @abstractmethod
+    def largest(self) -> int:
+        """The largest subset_size that the data allow."""
+
+    @abstractmethod
+    def of_size(self, size: int) -> Self:
+        """The same chain of larger or smaller subsets."""
+
+    def calibrated_for(self, size: int) -> Calibration | None:
+        """What rows carry, counted as for subsets of another size."""
+        if self.calibration is None:
+            return None
+        return replace(self.calibration, power=self.calibration.power * self.size / size)
+
+    @property
+    @abstractmethod
     def renewing(self) -> float:
         """Accepted proposals after which hardly a row of U is left."""
 
@@ -131,6 +151,20 @@ class Chain(ABC):
 @dataclass(frozen=True)
 class SubsetChain(Chain):
     """Rows, or units, drawn one by one: k of n are exchanged at a time."""
+
+    @property
+    def size(self) -> int:
+        """n."""
+        return self.n
+
+    @property
+    def largest(self) -> int:
+        """N."""
+        return len(self.rows)
+
+    def of_size(self, size: int) -> Self:
+        """With another n."""
+        return replace(self, n=size, calibration=self.calibrated_for(size))
 
     @property
     def renewing(self) -> float:

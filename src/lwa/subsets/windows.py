@@ -1,9 +1,9 @@
 """The chain on windows of a sequence: U is n consecutive steps, one unit in one slot."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lwa.algorithm import Subset
 from lwa.randomness import Purpose, generator
-from lwa.rows.units import Units, Windows, windows_in
+from lwa.rows.units import Units, Windows, windows_in, windows_of
 from lwa.subsets.chain import Chain, Page
 from lwa.subsets.moves import Fixed, Free, Window
 from lwa.subsets.window_law import WindowLaw, draw_page, window_law
@@ -28,6 +28,22 @@ class WindowChain(Chain):
     steps: int = 0  # n, scored steps of a window
     sums: RunningSums | None = None  # of gradients and curvatures at θ̂; None: each window's own are computed
     column: NDArray[Any] | None = None  # what S summarises, series after series
+
+    @property
+    def size(self) -> int:
+        """n."""
+        return self.steps
+
+    @property
+    def largest(self) -> int:
+        """The steps of the shortest series."""
+        return int(self.units.parts.sizes.min())
+
+    def of_size(self, size: int) -> Self:
+        """Longer or shorter windows behind the same lead-in."""
+        units = self.units
+        rows = windows_of(units.rows, units.parts, size, units.length - self.steps)
+        return replace(self, rows=rows, steps=size, calibration=self.calibrated_for(size))
 
     @property
     def renewing(self) -> float:
