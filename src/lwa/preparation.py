@@ -40,8 +40,7 @@ from lwa.target import Target
 LARGEST_COHORT = 16
 """Chains in one program: past this a larger batch is no faster on a CPU core, and fewer cores would have work."""
 LARGEST_COHORT_OF_WINDOWS = 64
-"""A recursion goes from step to step for all chains of a program side by side: 100 chains of ARMA(1,1), n = 100, cost
-1.8 µs a move with S₀ in two cohorts, 2.4 in seven of at most 16 (`benchmarks/step_cost.py`)."""
+"""A recursion goes from step to step for all chains of a program side by side, so that more of them share its loop."""
 ACCEPTABLE = 0.05
 """Predicted error of sds past which a user is warned before sampling."""
 ROUNDING = 0.1

@@ -28,8 +28,8 @@ from lwa.rows.units import unit_length
 BLOCK = 16_384
 """Rows in one compiled evaluation; a last block that is shorter is filled up and masked."""
 UNIT_ROWS = 2**16
-"""The same for units of several rows: a recursion over the steps of a unit runs for all of a block side by side, and is
-fastest with some tens of them (float64, ARMA(1,1), 2560 steps: 31 ns a row alone, 7 ns with 26, 5 ns with 52)."""
+"""The same for units of several rows: a recursion over the steps of a unit runs for all of a block side by side, so
+that a block should hold some tens of them."""
 EVALUATIONS = 2**20
 """Rows × θ in one such evaluation at the most: 8 MiB a temporary array."""
 FIRST_ROWS = 2_000
