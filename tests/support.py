@@ -4,6 +4,7 @@ from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
+from scipy import stats
 
 import lwa
 
@@ -52,3 +53,21 @@ SEVERAL = lwa.Model(
     coords={"covariate": ["age", "dose", "sex"], "unused": [1, 2]},
 )
 """A scalar, a vector with labels and a matrix in a nested dict."""
+
+
+def furthest_from(laws, draws, weights=None):
+    """Student's t of mean, variance and shares under quantiles, over independent chains; the worst, and what it is of.
+
+    `draws` are `(chains, draws)` by name, `laws` SciPy's frozen distributions. Weights of the draws, `(chains, draws)`,
+    make ratios of means: their t is that of the chains' residuals.
+    """
+    found = {}
+    for name, values in draws.items():
+        law = laws[name]
+        centred = (values - law.mean()) / law.std()
+        functions = {"mean": centred, "variance": centred**2 - 1.0}
+        functions |= {f"{level} quantile": (values < law.ppf(level)) - level for level in (0.1, 0.5, 0.9)}
+        for what, away in functions.items():
+            chains = (away if weights is None else away * weights).mean(1)
+            found[f"{what} of {name}"] = stats.ttest_1samp(chains, 0.0).statistic
+    return max((abs(t), name) for name, t in found.items())

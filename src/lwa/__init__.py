@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lwa import models, parameters, subsets, summaries
+    from lwa import models, parameters, rivals, subsets, summaries
     from lwa.budget import RowReads
     from lwa.diagnostics.certificate import Certificate
     from lwa.diagnostics.certify import certify
@@ -34,6 +34,7 @@ __all__ = [
     "load",
     "models",
     "parameters",
+    "rivals",
     "sample",
     "subsets",
     "summaries",

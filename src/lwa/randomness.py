@@ -35,6 +35,10 @@ class Purpose(IntEnum):
     POLISH_THETA = 14
     POLISH_SUBSET = 15
     WARM_UP = 16
+    RIVAL = 17
+    RIVAL_START = 18
+    RIVAL_PREPARATION = 19
+    RIVAL_ORDER = 20
 
 
 def as_seed(seed: object) -> int:

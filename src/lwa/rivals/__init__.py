@@ -1,0 +1,28 @@
+"""The other algorithms that the paper names, one paper a file, on equal terms: the same model, data, starts and counts."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lwa.rivals.austerity import Austerity
+    from lwa.rivals.confidence import Confidence
+    from lwa.rivals.delayed_acceptance import DelayedAcceptance
+    from lwa.rivals.metropolis import Metropolis
+    from lwa.rivals.sampling import sample
+
+_HOME = {
+    "Austerity": "austerity",
+    "Confidence": "confidence",
+    "DelayedAcceptance": "delayed_acceptance",
+    "Metropolis": "metropolis",
+    "sample": "sampling",
+}
+
+__all__ = ["Austerity", "Confidence", "DelayedAcceptance", "Metropolis", "sample"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a rival when it is asked for."""
+    if name in _HOME:
+        return getattr(import_module(f"lwa.rivals.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'lwa.rivals' has no attribute {name!r}. Public names: {', '.join(__all__)}.")

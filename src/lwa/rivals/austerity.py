@@ -1,0 +1,89 @@
+"""Austerity: a sequential t-test in the place of the accept/reject step (Korattikara, Chen and Welling)."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.scipy.special import betainc
+
+from lwa.decision import choose
+from lwa.parameters.random_walk import Tuning
+from lwa.rivals.hyperparameters import require_share, require_whole
+from lwa.rivals.looks import Seen, decide
+from lwa.rivals.problem import Problem
+from lwa.rivals.rival import Info, Rival, first_walk, proposal
+
+
+class State(NamedTuple):
+    """θ and its walk: nothing is known of θ's log posterior."""
+
+    theta: Array
+    walk: Tuning
+
+
+@dataclass(frozen=True)
+class Austerity(Rival):
+    """Accept θ′ where the mean of ℓ_k = log f(Y_k|θ′)/f(Y_k|θ) over the rows read exceeds ψ, once a t-test is sure.
+
+    Rows are read `batch` at a time without replacement, until 1 - F_t(|t|) < epsilon with
+    t = (Λ - ψ) / (s/√n · √(1 - (n-1)/(N-1))). The test takes the mean of ℓ_k for Gaussian, which heavy tails are not,
+    and each look is another chance to be wrong. Approximate.
+
+    Parameters
+    ----------
+    epsilon
+        The chance of a wrong decision that one look may leave.
+    batch
+        Rows between two looks.
+
+    References
+    ----------
+    Korattikara, Chen and Welling (2014), Austerity in MCMC land: cutting the Metropolis-Hastings budget.
+    """
+
+    epsilon: float = 0.05
+    batch: int = 500
+    name = "austerity"
+    paper = "Korattikara, Chen and Welling 2014"
+    exact = False
+
+    def __post_init__(self) -> None:
+        """Refuse what is no error rate and no number of rows."""
+        require_share("epsilon", self.epsilon, 0.05)
+        require_whole("batch", self.batch, 2, 500)
+
+    def init(self, key: Array, theta: Array, problem: Problem) -> State:
+        """Nothing to compute."""
+        return State(theta, first_walk(theta, problem))
+
+    def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Info]:
+        """Propose, test."""
+        moving, drawing = jax.random.split(key)
+        proposed, log_u = proposal(moving, state)
+        N = problem.length
+        threshold = (log_u + problem.log_prior(state.theta) - problem.log_prior(proposed)) / N  # ψ
+
+        def sure(seen: Seen, look: Array) -> Array:
+            n = seen.count
+            spread = jnp.sqrt(seen.variance * n / jnp.maximum(n - 1, 1))
+            error = spread / jnp.sqrt(n) * jnp.sqrt(1.0 - (n - 1) / (N - 1))
+            return tail(jnp.abs(seen.mean - threshold) / error, n - 1) < self.epsilon
+
+        found = decide(
+            drawing, lambda rows: problem.terms(proposed, rows) - problem.terms(state.theta, rows), threshold, sure,
+            lambda count, _: count + self.batch, min(self.batch, N), problem,
+        )  # fmt: skip
+        theta = choose(found.accept, proposed, state.theta)
+        info = Info(
+            found.accept.astype(jnp.float64), found.accept, found.invalid, 2 * found.drawn, jnp.asarray(jnp.nan),
+            {"looks": found.looks},
+        )  # fmt: skip
+        return State(theta, state.walk), info
+
+
+def tail(t: Array, freedom: Array) -> Array:
+    """1 - F(t) of Student's t with so many degrees of freedom, for t ≥ 0."""
+    freedom = jnp.maximum(freedom, 1).astype(jnp.float64)
+    return 0.5 * betainc(freedom / 2, 0.5, freedom / (freedom + t**2))

@@ -1,0 +1,252 @@
+"""Any rival, block by block: tune, then keep draws, until they are there, the budget is spent or Ctrl-C is pressed."""
+
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from numpy.typing import NDArray
+
+from lwa.blocks import TUNE_SHARE, Blocks, may_be_kept, told
+from lwa.budget import Budget, Meter
+from lwa.parameters.random_walk import Tuning
+from lwa.progress import Display, Interruption, interruptible
+from lwa.randomness import Purpose, keys
+from lwa.rivals.problem import Problem
+from lwa.rivals.record import MOST_KEPT, Record, Steps
+from lwa.rivals.rival import WALK, Info, Rival
+
+PAGE = 1024
+"""Steps in one call of the compiled loop at the most."""
+LEARN_EVERY = 32
+"""Steps of tune between two looks at the path's covariance."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run is asked for."""
+
+    draws: int | None  # None: as many as the budget allows
+    tune: int
+    thinning: int
+    seed: int
+    budget: Budget
+
+
+class Outcome(NamedTuple):
+    """What came of it; `kept` has one entry a chain, all of one length."""
+
+    kept: list[Steps]
+    thinning: int
+    steps: int  # a chain, tune included
+    tuned: int
+    rows: int
+    invalid: int
+    seconds: float
+    stopped: str
+    clock: list[tuple[int, float]]  # kept draws a chain, and seconds since the first step
+    fault: BaseException | None
+
+
+class Chain(NamedTuple):
+    """A chain between two steps."""
+
+    state: Any
+    recent: Array  # (LEARN_EVERY, d)  θ of the last steps of tune
+
+
+class Page(NamedTuple):
+    """Room for the steps of one call."""
+
+    theta: Array
+    lp: Array
+    accepted: Array
+    acceptance: Array
+    rows: Array
+    invalid: Array
+    extra: dict[str, Array]
+
+
+def carry_out(rival: Rival, problem: Problem, starts: NDArray[np.float64], plan: Plan, display: Display) -> Outcome:
+    """Tune, freeze, sample."""
+    meter = Meter(plan.budget)
+    with interruptible() as interruption, ExitStack() as stack:
+        if problem.model.host:
+            stack.enter_context(jax.disable_jit())  # the same step in Python, so that the model's functions can be
+        pool = stack.enter_context(ThreadPoolExecutor(os.cpu_count()))
+        player = Player(rival, problem, starts, plan.seed, meter, interruption, pool)
+        while steps := player.allowed(plan.tune - player.position, TUNE_SHARE):
+            made = player.play(steps, tuning=True)
+            display.show("tune", player.position, plan.tune, in_words(made))
+        tuned = player.position
+        return sample(player, plan, tuned, display)
+
+
+def sample(player: "Player", plan: Plan, tuned: int, display: Display) -> Outcome:
+    """Keep draws."""
+    most = MOST_KEPT if plan.draws is None else None
+    records = [Record(plan.thinning, most) for _ in player.chains]
+    wanted = None if plan.draws is None else plan.draws * plan.thinning
+    total = 2**62 if wanted is None else wanted
+    clock, stopped, fault = list[tuple[int, float]](), "", None
+    while (done := player.position - tuned) < total:
+        if not (steps := player.allowed(total - done)):
+            if plan.draws is not None or player.interruption.asked:
+                reason = "interrupted" if player.interruption.asked else "the budget was spent"
+                stopped = f"{reason} after {records[0].kept} draws"
+            break
+        try:
+            made = player.play(steps, tuning=False)
+        except BaseException as error:
+            if not records[0].kept or not may_be_kept(error):
+                raise
+            stopped, fault = told(error, records[0].kept, plan.draws or records[0].kept)
+            break
+        for record, page in zip(records, made, strict=True):
+            record.add(page)
+        clock.append((records[0].steps, time.monotonic() - player.meter.start))
+        done = player.position - tuned
+        shown = (done, total) if wanted else (round(100 * min(1.0, player.meter.share())), 100)
+        display.show("draws" if wanted else "% of the budget", *shown, in_words(made))
+    length = min(record.kept for record in records)
+    if plan.draws is not None:
+        length = min(length, plan.draws)
+    kept = [jax.tree.map(lambda leaf: leaf[:length], record.all()) if record.parts else None for record in records]
+    seconds = time.monotonic() - player.meter.start
+    thinning = records[0].thinning
+    ticks = [(min(length, steps // thinning), at) for steps, at in clock]
+    return Outcome(
+        [one for one in kept if one is not None], thinning, player.position, tuned, player.meter.rows, player.invalid,
+        seconds, stopped, ticks, fault,
+    )  # fmt: skip
+
+
+def in_words(made: Sequence[Steps]) -> str:
+    """How a block went."""
+    accepted, rows = (np.mean([getattr(one, name).mean() for one in made]) for name in ("acceptance", "rows"))
+    return f"accepts {accepted:.2f}, reads {rows:,.0f} rows a step"
+
+
+class Player:
+    """Plays blocks on all chains and keeps count."""
+
+    def __init__(
+        self,
+        rival: Rival,
+        problem: Problem,
+        starts: NDArray[np.float64],
+        seed: int,
+        meter: Meter,
+        interruption: Interruption,
+        pool: ThreadPoolExecutor,
+    ) -> None:
+        self.rival, self.problem, self.meter, self.interruption, self.pool = rival, problem, meter, interruption, pool
+        self.blocks = Blocks(1)
+        self.position = self.invalid = 0
+        chains = range(len(starts))
+        self.keys = list(keys(seed, Purpose.RIVAL, chains))
+        beginnings = list(keys(seed, Purpose.RIVAL_START, chains))
+        self.chains = [begin(key, theta, rival, problem) for key, theta in zip(beginnings, starts, strict=True)]
+        self.room = blank(rival, self.chains[0].state, problem)
+
+    def allowed(self, wanted: int, share: float = 1.0) -> int:
+        """How many of the wanted steps fit the next block and the budget; 0 where it is over."""
+        over = self.meter.seconds_left(share) <= 0 or self.meter.rows_left(share) <= 0
+        return 0 if self.interruption.asked or over else min(wanted, self.blocks.moves, PAGE)
+
+    def play(self, steps: int, *, tuning: bool) -> list[Steps]:
+        """One block of every chain, one a thread; in Python one after the other, on the caller's."""
+        began = time.monotonic()
+        call = partial(self.one, steps=steps, tuning=tuning)
+        chains = range(len(self.chains))
+        done = list(map(call, chains) if self.problem.model.host else self.pool.map(call, chains))
+        if self.position:  # the first block compiles
+            self.blocks = self.blocks.after(time.monotonic() - began, steps)
+        else:
+            self.blocks = Blocks(4)
+        self.chains = [chain for chain, _ in done]
+        self.position += steps
+        pages = [jax.tree.map(lambda leaf: np.asarray(leaf)[:steps], page) for _, page in done]
+        reads = float(self.problem.reads)
+        self.invalid += sum(int(page.invalid.sum()) for page in pages)
+        made = [
+            Steps(
+                page.theta, page.lp, page.accepted, page.acceptance, np.rint(page.rows * reads).astype(np.int64),
+                page.extra,
+            )
+            for page in pages
+        ]  # fmt: skip
+        self.meter.rows += sum(int(one.rows.sum()) for one in made)
+        return made
+
+    def one(self, chain: int, steps: int, tuning: bool) -> tuple[Chain, Page]:
+        """A block of one chain."""
+        with jax.enable_x64(True):
+            played = advance(
+                self.keys[chain], self.chains[chain], self.room, self.position, steps, self.problem, self.rival, tuning
+            )
+            return jax.block_until_ready(played)
+
+
+@partial(jax.jit, static_argnames=("rival",))
+def begin(key: Array, theta: Array, rival: Rival, problem: Problem) -> Chain:
+    """A chain before its first step."""
+    return Chain(rival.init(key, jnp.asarray(theta), problem), jnp.tile(jnp.asarray(theta), (LEARN_EVERY, 1)))
+
+
+def blank(rival: Rival, state: Any, problem: Problem) -> Page:
+    """Zeros in the shape of a page."""
+    if problem.model.host:
+        info = rival.step(jax.random.key(0), state, problem)[1]
+    else:
+        info = jax.eval_shape(lambda state: rival.step(jax.random.key(0), state, problem)[1], state)
+
+    def zeros(leaf: Any) -> Array:
+        return jnp.zeros((PAGE, *leaf.shape), leaf.dtype)
+
+    return Page(
+        zeros(state.theta), *(zeros(leaf) for leaf in (info.lp, info.accepted, info.acceptance, info.rows)),
+        zeros(info.invalid), {name: zeros(leaf) for name, leaf in info.extra.items()},
+    )  # fmt: skip
+
+
+@partial(jax.jit, static_argnames=("rival", "tuning"))
+def advance(
+    key: Array, chain: Chain, room: Page, first: Array, steps: Array, problem: Problem, rival: Rival, tuning: bool
+) -> tuple[Chain, Page]:
+    """So many steps of one chain, from its `first` on. A step's randomness depends on its number, not on the block."""
+
+    def body(i: Array, carry: tuple[Chain, Page]) -> tuple[Chain, Page]:
+        (state, recent), page = carry
+        number = first + i
+        state, info = rival.step(jax.random.fold_in(key, number), state, problem)
+        page = noted(page, i, state.theta, info)
+        if tuning and rival.walks:
+            recent = recent.at[number % LEARN_EVERY].set(state.theta)
+            state = state._replace(walk=adapted(state.walk, info, recent, number))
+        return Chain(state, recent), page
+
+    return lax.fori_loop(0, steps, body, (chain, room))
+
+
+def adapted(walk: Tuning, info: Info, recent: Array, number: Array) -> Tuning:
+    """Towards the acceptance rate, and every so many steps by the covariance of the path, unless the mode gave one."""
+    heard: Any = info
+    walk = WALK.steer(walk, None, heard, (number + 2.0) ** -0.6)
+    return lax.cond(
+        (number + 1) % LEARN_EVERY == 0, lambda walk: WALK.adapt(walk, recent, number + 1.0), lambda walk: walk, walk
+    )
+
+
+def noted(page: Page, i: Array, theta: Array, info: Info) -> Page:
+    """A step in its place."""
+    made = Page(theta, info.lp, info.accepted, info.acceptance, info.rows, info.invalid, info.extra)
+    return jax.tree.map(lambda room, leaf: room.at[i].set(leaf), page, made)

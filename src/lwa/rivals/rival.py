@@ -1,0 +1,105 @@
+"""What every rival is: `init` and `step`, and why it may not apply."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from lwa.models.model import Model
+from lwa.parameters.random_walk import Noise, RandomWalk, Tuning
+from lwa.rivals.problem import Problem
+
+WALK = RandomWalk()
+"""The proposal of every rival that has one: shaped by the mode's curvature where there is one, else by its path."""
+
+
+class Info(NamedTuple):
+    """What diagnostics need of one step."""
+
+    acceptance: Array  # min(1, ratio) where it is known, else whether it was accepted
+    accepted: Array
+    invalid: Array  # the proposal's log density was NaN or +inf
+    rows: Array  # rows read, int64: one that is evaluated at θ and at θ' is read twice
+    lp: Array  # log posterior of the current θ up to a constant; NaN where the method never knows it
+    extra: dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is known of a model and its data before anything is computed."""
+
+    model: Model
+    differentiable: str  # "", or why JAX cannot differentiate the model twice
+    mode: str  # "", or why no mode was found
+
+    @property
+    def ordered(self) -> bool:
+        """Whether rows are a sequence."""
+        return self.model.ordered is not False
+
+    @property
+    def without_gradient(self) -> str:
+        """Why a method that expands the log-likelihood at the mode is out; nothing where it is not."""
+        if self.differentiable:
+            return f"needs derivatives of the log-likelihood, and there are none: {self.differentiable}"
+        return f"needs the mode of the posterior: {self.mode}" if self.mode else ""
+
+
+class Rival(ABC):
+    """A sampler of θ by all rows or some of them. Frozen: hyperparameters are its fields.
+
+    `step(key, state, problem)` is compiled, and called from one thread a chain.
+    """
+
+    name: ClassVar[str]
+    paper: ClassVar[str]
+    exact: ClassVar[bool]  # whether the posterior of all rows is its limit
+    independent: ClassVar[bool] = True  # whether it reads single rows, which must then be independent
+    expands: bool = False  # whether it needs the mode and derivatives there
+    walks: ClassVar[bool] = True  # whether θ′ comes from `WALK`, what that learnt being `state.walk`
+
+    @property
+    def label(self) -> str:
+        """What tables call it."""
+        return self.name
+
+    def excluded(self, setting: Setting) -> str:
+        """Why it does not apply; nothing where it does."""
+        if setting.ordered and self.independent:
+            return (
+                "reads single rows as if they were independent, but these are ordered: a row's term depends on all "
+                "rows before it"
+            )
+        return setting.without_gradient if self.expands else ""
+
+    def prepare(self, key: Array, problem: Problem) -> tuple[Any, list[str]]:
+        """What it must know of all rows before the first step, and what a user should know of that."""
+        return None, []
+
+    @abstractmethod
+    def init(self, key: Array, theta: Array, problem: Problem) -> Any:
+        """The state of a chain that starts at θ: a NamedTuple with a field `theta`, and `walk` where it walks."""
+
+    @abstractmethod
+    def step(self, key: Array, state: Any, problem: Problem) -> tuple[Any, Info]:
+        """One step."""
+
+    def tell(self, extra: dict[str, Any]) -> list[str]:
+        """What a user should know of the draws, from `Info.extra` of all of them."""
+        return []
+
+
+def first_walk(theta: Array, problem: Problem) -> Tuning:
+    """A walk of the posterior's shape at the mode, or a round one."""
+    given: Any = problem.gaussian
+    return WALK.init(theta, given)
+
+
+def proposal(key: Array, state: Any) -> tuple[Array, Array]:
+    """θ′ and log u."""
+    direction, uniform = jax.random.split(key)
+    noise = Noise(jax.random.normal(direction, state.theta.shape, state.theta.dtype), None)
+    return WALK.propose(noise, state.walk, state.theta)[0], jnp.log(jax.random.uniform(uniform, (), jnp.float64))

@@ -1,0 +1,11 @@
+"""Exact methods are exact: the law of 10⁵ steps on a conjugate model, and key for key what the algorithm says."""
+
+import pytest
+
+from tests.rivals import conjugate
+
+
+@pytest.mark.parametrize("name", ["metropolis", "delayed_acceptance"])
+def test_the_law_of_the_draws(name):
+    t, what = conjugate.worst_t(conjugate.fit(name))
+    assert t < 5, what
