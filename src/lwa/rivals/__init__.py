@@ -1,4 +1,4 @@
-"""The other algorithms that the paper names, one paper a file, on equal terms: the same model, data, starts and counts."""
+"""The other algorithms that the paper names, one paper a file, on equal terms: the same model, data and counts."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -66,7 +66,7 @@ class Austerity(Rival):
         threshold = (log_u + problem.log_prior(state.theta) - problem.log_prior(proposed)) / N  # ψ
 
         def sure(seen: Seen, look: Array) -> Array:
-            n = seen.count
+            n = seen.read
             spread = jnp.sqrt(seen.variance * n / jnp.maximum(n - 1, 1))
             error = spread / jnp.sqrt(n) * jnp.sqrt(1.0 - (n - 1) / (N - 1))
             return tail(jnp.abs(seen.mean - threshold) / error, n - 1) < self.epsilon

@@ -37,7 +37,7 @@ class Ranges(NamedTuple):
 
 @dataclass(frozen=True)
 class Confidence(Rival):
-    """Accept θ′ where the mean Λ of ℓ_k over the rows read exceeds ψ, once |Λ - ψ| exceeds an empirical Bernstein bound.
+    """Accept θ′ where the mean Λ of ℓ_k over the rows read exceeds ψ, once |Λ - ψ| exceeds a Bernstein bound.
 
     After the look at t rows drawn without replacement the bound is
 
@@ -137,7 +137,7 @@ class Confidence(Rival):
         def sure(seen: Seen, look: Array) -> Array:
             log = jnp.log(3.0 * POWER * look**POWER / ((POWER - 1.0) * self.delta))
             reach = seen.highest - seen.lowest if known is None else known
-            bound = jnp.sqrt(2.0 * seen.variance * log / seen.count) + 3.0 * reach * log / seen.count
+            bound = jnp.sqrt(2.0 * seen.variance * log / seen.read) + 3.0 * reach * log / seen.read
             return jnp.abs(seen.mean - threshold) >= bound
 
         found = decide(drawing, terms, threshold, sure, self.grown, min(self.first, N), problem)
@@ -151,7 +151,7 @@ class Confidence(Rival):
 
     def grown(self, count: Array, looks: Array) -> Array:
         """Rows after the next look."""
-        if self.growth == "linear":
+        if isinstance(self.growth, str):
             return count + self.first * jnp.maximum(looks, 1)
         return jnp.maximum(self.first, jnp.ceil(count * self.growth).astype(jnp.int64))
 

@@ -193,7 +193,8 @@ class Player:
             played = advance(
                 self.keys[chain], self.chains[chain], self.room, self.position, steps, self.problem, self.rival, tuning
             )
-            return jax.block_until_ready(played)
+            jax.block_until_ready(played)  # type: ignore[no-untyped-call]
+            return played
 
 
 @partial(jax.jit, static_argnames=("rival",))
@@ -212,10 +213,7 @@ def blank(rival: Rival, state: Any, problem: Problem) -> Page:
     def zeros(leaf: Any) -> Array:
         return jnp.zeros((PAGE, *leaf.shape), leaf.dtype)
 
-    return Page(
-        zeros(state.theta), *(zeros(leaf) for leaf in (info.lp, info.accepted, info.acceptance, info.rows)),
-        zeros(info.invalid), {name: zeros(leaf) for name, leaf in info.extra.items()},
-    )  # fmt: skip
+    return jax.tree.map(zeros, noted_as(state.theta, info))
 
 
 @partial(jax.jit, static_argnames=("rival", "tuning"))
@@ -228,7 +226,7 @@ def advance(
         (state, recent), page = carry
         number = first + i
         state, info = rival.step(jax.random.fold_in(key, number), state, problem)
-        page = noted(page, i, state.theta, info)
+        page = jax.tree.map(lambda room, leaf: room.at[i].set(leaf), page, noted_as(state.theta, info))
         if tuning and rival.walks:
             recent = recent.at[number % LEARN_EVERY].set(state.theta)
             state = state._replace(walk=adapted(state.walk, info, recent, number))
@@ -246,7 +244,6 @@ def adapted(walk: Tuning, info: Info, recent: Array, number: Array) -> Tuning:
     )
 
 
-def noted(page: Page, i: Array, theta: Array, info: Info) -> Page:
-    """A step in its place."""
-    made = Page(theta, info.lp, info.accepted, info.acceptance, info.rows, info.invalid, info.extra)
-    return jax.tree.map(lambda room, leaf: room.at[i].set(leaf), page, made)
+def noted_as(theta: Any, info: Info) -> Page:
+    """What is kept of a step."""
+    return Page(theta, info.lp, info.accepted, info.acceptance, info.rows, info.invalid, info.extra)

@@ -17,7 +17,7 @@ from lwa.rivals.problem import Problem
 class Seen(NamedTuple):
     """Sums over the rows read so far."""
 
-    count: Array  # t
+    read: Array  # t
     total: Array  # Σ (ℓ_k - a), a being the first row's: variances are then not differences of large numbers
     squares: Array
     lowest: Array
@@ -27,13 +27,13 @@ class Seen(NamedTuple):
     @property
     def mean(self) -> Array:
         """Λ."""
-        return self.around + self.total / self.count
+        return self.around + self.total / self.read
 
     @property
     def variance(self) -> Array:
         """σ̂², of the rows seen."""
-        away = self.total / self.count
-        return jnp.maximum(self.squares / self.count - away**2, 0.0)
+        away = self.total / self.read
+        return jnp.maximum(self.squares / self.read - away**2, 0.0)
 
 
 class Verdict(NamedTuple):
@@ -61,15 +61,15 @@ def decide(
     """
     N = problem.length
 
-    def read(seen: Seen, until: Array) -> Seen:
+    def read_on(seen: Seen, until: Array) -> Seen:
         def more(i: Array, seen: Seen) -> Seen:
             places = seen_before + i * batch + jnp.arange(batch)
             new = places < until
             values = terms(problem.take(permuted(key, jnp.minimum(places, N - 1), N)))
-            around = jnp.where(seen.count == 0, values[0], seen.around)
+            around = jnp.where(seen.read == 0, values[0], seen.around)
             away = jnp.where(new, values - around, 0.0)
             return Seen(
-                seen.count + new.sum(),
+                seen.read + new.sum(),
                 seen.total + away.sum(),
                 seen.squares + (away**2).sum(),
                 jnp.minimum(seen.lowest, jnp.where(new, values, jnp.inf).min()),
@@ -77,7 +77,7 @@ def decide(
                 around,
             )
 
-        seen_before = seen.count
+        seen_before = seen.read
         return lax.fori_loop(0, -(-(until - seen_before) // batch), more, seen)
 
     def undecided(carry: tuple[Seen, Array, Array]) -> Array:
@@ -85,11 +85,11 @@ def decide(
 
     def look(carry: tuple[Seen, Array, Array]) -> tuple[Seen, Array, Array]:
         seen, looks, _ = carry
-        seen, looks = read(seen, jnp.minimum(grown(seen.count, looks), N)), looks + 1
+        seen, looks = read_on(seen, jnp.minimum(grown(seen.read, looks), N)), looks + 1
         finite = jnp.isfinite(seen.mean)
-        return seen, looks, enough(seen, looks) | (seen.count == N) | ~finite
+        return seen, looks, enough(seen, looks) | (seen.read == N) | ~finite
 
     none = jnp.zeros((), jnp.int64)
     start = Seen(none, *(jnp.asarray(x) for x in (0.0, 0.0, jnp.inf, -jnp.inf, 0.0)))
     seen, looks, _ = lax.while_loop(undecided, look, (start, none, jnp.asarray(False)))
-    return Verdict(seen.mean > threshold, ~(seen.mean < jnp.inf), seen.count, looks)
+    return Verdict(seen.mean > threshold, ~(seen.mean < jnp.inf), seen.read, looks)

@@ -3,7 +3,6 @@
 import platform
 import time
 import warnings
-from collections.abc import Callable
 from dataclasses import fields, replace
 from importlib import import_module
 from importlib.metadata import version
@@ -179,8 +178,9 @@ def at_the_mode(
     def expand(layout: Layout, start: NDArray[np.float64]) -> Reference:
         if reference is not None:
             return reference_at(model, layout.full, flat(model, reference, "reference"))
-        show: Callable[[int], None] = lambda passes: display.show("mode", passes, passes, "passes over all rows")
-        return find_reference(model, layout.full, start, seed, show)
+        return find_reference(
+            model, layout.full, start, seed, lambda passes: display.show("mode", passes, passes, "passes over all rows")
+        )
 
     try:
         found = expand(layout, given[0] if given else model.ravel(model.init))
