@@ -9,16 +9,18 @@ if TYPE_CHECKING:
     from lwa.rivals.delayed_acceptance import DelayedAcceptance
     from lwa.rivals.metropolis import Metropolis
     from lwa.rivals.sampling import sample
+    from lwa.rivals.sgld import SGLD
 
 _HOME = {
     "Austerity": "austerity",
     "Confidence": "confidence",
     "DelayedAcceptance": "delayed_acceptance",
     "Metropolis": "metropolis",
+    "SGLD": "sgld",
     "sample": "sampling",
 }
 
-__all__ = ["Austerity", "Confidence", "DelayedAcceptance", "Metropolis", "sample"]
+__all__ = ["Austerity", "Confidence", "DelayedAcceptance", "Metropolis", "SGLD", "sample"]
 
 
 def __getattr__(name: str) -> Any:

@@ -56,6 +56,7 @@ class DelayedAcceptance(Rival):
     paper = "Banterle, Grazian, Lee and Robert 2014"
     exact = True
     independent = False
+    single = True
 
     def __post_init__(self) -> None:
         """Refuse what are no shares of one whole."""

@@ -33,6 +33,7 @@ class Metropolis(Rival):
     paper = "Metropolis et al. 1953, Hastings 1970"
     exact = True
     independent = False
+    single = True
 
     def init(self, key: Array, theta: Array, problem: Problem) -> State:
         """One pass."""

@@ -1,6 +1,6 @@
 """What every rival is given: the model, all rows, and the Gaussian at the mode where there is one."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +11,6 @@ from jax import Array, lax
 from lwa.models.model import Model
 from lwa.models.on_host import log_prior, row_terms
 from lwa.reference import Reference, block_size
-from lwa.rows.slots import double
 from lwa.rows.source import Rows
 
 
@@ -34,7 +33,7 @@ def gaussian_of(reference: Reference) -> Gaussian:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Problem:
-    """All that a step may read. Everything is in float64, rows apart, which are as the user has them.
+    """All that a step may read. Rows are as the user has them, and cast to the working precision where they are read.
 
     Rows (or units, where these are groups or stretches of a series) are held in a random order: any run of them is a
     random subset.
@@ -46,11 +45,12 @@ class Problem:
     reads: Any  # rows in a unit, on average
     gaussian: Gaussian | None = None
     own: Any = None  # what `Rival.prepare` found
+    dtype: Any = field(default=np.float64, metadata={"static": True})  # of single terms; their sums are in float64
 
     @property
     def block(self) -> int:
-        """Rows in one evaluation of a pass over all of them."""
-        return min(self.length, block_size(self.rows))
+        """Rows in one evaluation of a pass over all of them: few enough to stay in a core's cache."""
+        return min(self.length, max(1, block_size(self.rows) // 4))
 
     def take(self, indices: Array) -> Any:
         """Some rows."""
@@ -60,8 +60,9 @@ class Problem:
         """log f(Y_k|θ) of some rows, in float64."""
         if self.model.host:
             return jnp.asarray(row_terms(self.model, np.asarray(theta), jax.tree.map(np.asarray, rows)))
-        rows = jax.tree.map(double, rows)
-        return self.model.log_likelihood(self.model.unravel(theta), rows).astype(jnp.float64)
+        columns = jax.tree.map(lambda leaf: in_precision(leaf, self.dtype), rows)
+        theta = self.model.unravel(theta.astype(self.dtype))
+        return self.model.log_likelihood(theta, columns).astype(jnp.float64)
 
     def log_prior(self, theta: Array) -> Array:
         """log p(θ)."""
@@ -81,6 +82,34 @@ class Problem:
             return total + jnp.where((place >= begin) & (place < stop), self.terms(theta, rows), 0.0).sum()
 
         return lax.fori_loop(0, -(-(stop - start) // size), add, jnp.zeros(()))
+
+
+TRIED = 4
+ROUNDING = 0.01
+"""Error of a log acceptance ratio that float32 may bring: it changes one decision in 200 at the most."""
+
+
+def choose_precision(key: Array, problem: Problem) -> Problem:
+    """Terms in float32 where the log-likelihood ratio between the mode and draws of its Gaussian hardly feels it."""
+    if problem.gaussian is None or problem.model.host:
+        return problem
+    single = replace(problem, dtype=np.float32)
+    z = jax.random.normal(key, (TRIED, len(problem.gaussian.theta)))
+    tried = jnp.concatenate([problem.gaussian.theta[None], problem.gaussian.theta + z @ problem.gaussian.factor.T])
+    double_sums, single_sums = (jnp.stack([log_likelihood(theta, one) for theta in tried]) for one in (problem, single))
+    error = jnp.abs((single_sums - single_sums[0]) - (double_sums - double_sums[0])).max()
+    return single if error <= ROUNDING else problem
+
+
+@jax.jit
+def log_likelihood(theta: Array, problem: Problem) -> Array:
+    """Σ log f(Y_k|θ) over all rows, from one pass."""
+    return problem.log_likelihood(theta)
+
+
+def in_precision(leaf: Array, dtype: Any) -> Array:
+    """Floats in the working precision, other types as they are."""
+    return leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
 
 
 def hold(rows: Rows, order: np.ndarray) -> Any:

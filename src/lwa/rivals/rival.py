@@ -59,6 +59,7 @@ class Rival(ABC):
     exact: ClassVar[bool]  # whether the posterior of all rows is its limit
     independent: ClassVar[bool] = True  # whether it reads single rows, which must then be independent
     expands: bool = False  # whether it needs the mode and derivatives there
+    single: ClassVar[bool] = False  # whether terms may be in float32, where that is measured to be harmless
     walks: ClassVar[bool] = True  # whether θ′ comes from `WALK`, what that learnt being `state.walk`
 
     @property

@@ -24,7 +24,7 @@ from lwa.randomness import Purpose, as_seed, generator, keys
 from lwa.reference import Reference, find_reference, log_posterior, not_differentiable, reference_at
 from lwa.result import Origin, Result, free_axis
 from lwa.rivals.engine import Outcome, Plan, carry_out
-from lwa.rivals.problem import Problem, gaussian_of, hold
+from lwa.rivals.problem import Problem, choose_precision, gaussian_of, hold
 from lwa.rivals.rival import Rival, Setting
 from lwa.rows import Survey, survey
 from lwa.settings import plain, whole
@@ -141,7 +141,10 @@ def sample(
             layout.model, len(layout.full), hold(layout.full, order), len(layout) / len(layout.full),
             None if expanded is None else gaussian_of(expanded),
         )  # fmt: skip
-        own, remarks = rival.prepare(keys(plan.seed, Purpose.RIVAL_PREPARATION, [0])[0], problem)
+        measuring, preparing = keys(plan.seed, Purpose.RIVAL_PREPARATION, [0, 1])
+        if rival.single:
+            problem = choose_precision(measuring, problem)
+        own, remarks = rival.prepare(preparing, problem)
         problem = replace(problem, own=own)
         starts = find_starts(layout, expanded, given, plan.seed, chains)
         amount = "as many draws as the budget allows" if plan.draws is None else f"{plan.draws:,} draws"
