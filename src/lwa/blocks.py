@@ -22,7 +22,7 @@ from lwa.planning import Plan
 from lwa.progress import Display, Interruption, interruptible
 from lwa.recording import Kept, Recorder, stack
 from lwa.rows import Survey
-from lwa.settings import Settings
+from lwa.settings import KEPT, Settings
 
 TUNE_SHARE = 0.5
 """Tune may use so much of a budget: what is left belongs to the draws."""
@@ -72,6 +72,7 @@ class Outcome:
     infeasible: float  # share of the moves during which U had no positive definite curvature
     tuning: Any  # what the kernel learnt, every chain's
     rate: float  # moves a second in the last block; 0 where there was but one
+    clock: list[tuple[int, float]]  # draws a chain, and seconds since the first move
     fault: BaseException | None = None  # what the user's function raised once there were draws
 
 
@@ -85,6 +86,8 @@ def carry_out(run: Run, display: Display) -> Outcome:
         for cohort in run.cohorts:
             cohort.freeze()
         thinning = settings.thinning or choose_thinning(memory, player.refresh_rate, run.problem)
+        if settings.filling and not settings.exact:
+            thinning = max(thinning, -(-player.affordable // KEPT))
         display.say(forecast(player, run, thinning))
         kept, stopped, fault = (keep_exact if settings.exact else keep)(player, run, thinning, display)
     if tuned < settings.tune and not stopped:
@@ -97,7 +100,7 @@ def carry_out(run: Run, display: Display) -> Outcome:
     return Outcome(
         kept, thinning, player.position, tuned, meter.rows, player.invalid, stopped, seconds, player.furthest,
         player.infeasible / max(1, player.position * settings.chains), tuning, player.rate,
-        fault,
+        player.clock, fault,
     )  # fmt: skip
 
 
@@ -110,6 +113,7 @@ class Player:
         self.position = self.invalid = self.refreshed = self.transitions = self.infeasible = 0
         self.furthest = 0.0
         self.rate = 0.0  # moves a second
+        self.clock: list[tuple[int, float]] = []
 
     def allowed(self, wanted: int, share: float = 1.0) -> int:
         """How many of the wanted moves fit the next block and the budget; 0 where it is over."""
@@ -141,6 +145,30 @@ class Player:
                 self.infeasible += int(np.isneginf(done.log_density).sum())
                 self.furthest = max(self.furthest, self.run.problem.reference.furthest(done.theta))
         return played
+
+    def tick(self, draws: int) -> None:
+        """So many draws a chain are there now."""
+        self.clock.append((draws, time.monotonic() - self.meter.start))
+
+    def progress(self, draws: int) -> tuple[int, int]:
+        """How many draws there are, of how many: by the budget, where as many are asked for as it allows."""
+        if not self.run.settings.filling:
+            return draws, self.run.settings.draws
+        return draws, max(draws, round(draws / max(1e-9, min(1.0, self.meter.share()))))
+
+    @property
+    def over(self) -> str:
+        """Why there will be no more moves; nothing where that is what was asked for."""
+        if self.interruption.asked:
+            return "interrupted"
+        return "" if self.run.settings.filling else "the budget was spent"
+
+    @property
+    def affordable(self) -> int:
+        """Moves that what is left of the budget allows, at the speed so far."""
+        rows = self.meter.rows_left() / self.run.rows_a_move
+        seconds = self.rate * self.meter.seconds_left() if self.rate else float("inf")
+        return int(max(1.0, min(rows, seconds, 2.0**62)))
 
     @property
     def refresh_rate(self) -> float:
@@ -181,8 +209,7 @@ def keep(player: Player, run: Run, thinning: int, display: Display) -> Sampled:
     while kept() < settings.draws:
         moves = player.allowed(max(recorder.missing(settings.draws) for recorder in recorders))
         if not moves:
-            reason = "interrupted" if player.interruption.asked else "the budget was spent"
-            return result(f"{reason} after {kept()} of {settings.draws} draws")
+            return result(player.over and f"{player.over} after {kept()} of {settings.draws} draws")
         try:
             played = player.play(moves)
         except BaseException as error:
@@ -191,9 +218,10 @@ def keep(player: Player, run: Run, thinning: int, display: Display) -> Sampled:
             return result(*told(error, kept(), settings.draws))
         for chain, recorder in enumerate(recorders):
             recorder.add(played[chain // size], chain % size)
+        player.tick(min(settings.draws, kept()))
         rate = np.mean([done.acceptance.mean() for done in played])
         note = f"accepts {rate:.2f}, refreshes U {player.refresh_rate:.2f}"
-        display.show("draws", min(settings.draws, kept()), settings.draws, note)
+        display.show("draws", *player.progress(min(settings.draws, kept())), note)
     return result("")
 
 
@@ -218,8 +246,8 @@ def keep_exact(player: Player, run: Run, thinning: int, display: Display) -> Sam
     most = thinning * run.rows_a_move + N * settings.chains
     while len(made) < settings.draws:
         if player.interruption.asked or player.meter.share() >= 1 or player.meter.rows_left() < most:
-            reason = "interrupted" if player.interruption.asked else "the budget was spent"
-            return joined(made, run), f"{reason} after {len(made)} of {settings.draws} draws", None
+            stopped = player.over and f"{player.over} after {len(made)} of {settings.draws} draws"
+            return joined(made, run), stopped, None
         try:
             done, values = correct(surrogates, run.problem, values)
         except BaseException as error:
@@ -229,8 +257,9 @@ def keep_exact(player: Player, run: Run, thinning: int, display: Display) -> Sam
         made.append(jax.tree.map(lambda *leaves: np.concatenate(leaves)[: settings.chains], *done))
         player.position += thinning
         player.meter.rows += int(made[-1].evaluations.sum()) * n + N * settings.chains
+        player.tick(len(made))
         rate = np.mean([one.accepted.mean() for one in made])
-        display.show("exact draws", len(made), settings.draws, f"corrections accepted {rate:.2f}")
+        display.show("exact draws", *player.progress(len(made)), f"corrections accepted {rate:.2f}")
     return joined(made, run), "", None
 
 
@@ -249,7 +278,7 @@ def joined(made: list[Corrected], run: Run) -> Kept:
 
 def forecast(player: Player, run: Run, thinning: int) -> str:
     """What the draws will cost, at the speed of tune."""
-    moves = run.settings.draws * thinning
+    moves = player.affordable if run.settings.filling else run.settings.draws * thinning
     seconds = f", about {moves / player.rate:.0f} s" if player.rate else ""
     rows = player.meter.rows / player.position if player.position else run.rows_a_move
     reads = round(moves * rows)

@@ -59,6 +59,7 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
         "seconds": round(seconds, 3),
         "sampling_seconds": round(outcome.seconds, 3),
         "moves_a_second": round(outcome.rate, 1),
+        "clock": [[draws, round(seconds - outcome.seconds + at, 3)] for draws, at in outcome.clock],
         "stopped": outcome.stopped,
         "warnings": told,
         "settings": settings.record(),

@@ -95,8 +95,9 @@ def prepare(layout: Layout, settings: Settings, given: list[NDArray[np.float64]]
         subset = (columns, as_held(given_U, dtype), counts)
         theta = find_starts(problem.target, subset, settings.seed, chains, given, expanded, dtype)
         begun.append(Cohort(problem, chains, U, columns, counts, theta, [warming] if warming else []))
+    asked = "as many as the budget allows" if settings.filling else f"{settings.draws} draws"
     display.say(
-        f"{settings.chains} chains: {settings.tune} moves of tune, then {settings.draws} draws. "
+        f"{settings.chains} chains: {settings.tune} moves of tune, then {asked}. "
         f"{reading(layout, n, lead_in)}, in {np.dtype(dtype).name}. {in_words(planned)}"
     )
     settings = replace(settings, subset_size=n, kernel=problem.kernel)

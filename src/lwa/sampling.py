@@ -30,7 +30,7 @@ def sample(
     exact: bool = False,
     summary: Any = "auto",
     epsilon: float | str = "auto",
-    draws: int = 1000,
+    draws: int | str = 1000,
     tune: int = 1000,
     chains: int = 4,
     thinning: int | str = "auto",
@@ -77,7 +77,8 @@ def sample(
     epsilon
         ε of ν(U) ∝ Φ(‖S̄(Y_U) - s_N‖/ε), or `"auto"`: the tightest at which a quarter of U's proposals are accepted.
     draws, tune, chains
-        Kept draws a chain; θ moves that adapt the kernel and are dropped; chains.
+        Kept draws a chain, or with a budget `"auto"`: as many moves as it allows, thinned to some 2¹⁵ draws a chain; θ
+        moves that adapt the kernel and are dropped; chains.
     thinning
         Transitions a kept draw, or `"auto"`: as many as a chain needs to forget, judged from tune and U's renewal.
     seed

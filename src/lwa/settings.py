@@ -15,6 +15,10 @@ from lwa.subsets.weights import Weight, as_weight
 from lwa.summaries import Summary, as_summary
 from lwa.target import NAMES
 
+KEPT = 2**15
+"""Draws a chain that `draws="auto"` aims to keep."""
+MOST_KEPT = 8 * KEPT
+"""Where it ends, should a run be so much faster than it was during tune."""
 PRECISIONS = ["auto", "float32", "float64"]
 
 
@@ -28,6 +32,7 @@ class Settings:
     summary: Summary | None  # None: to be chosen, for the calibrated target
     epsilon: float | None  # None: to be found
     draws: int
+    filling: bool  # as many moves as the budget allows, of which so many draws are kept
     tune: int
     chains: int
     thinning: int | None  # None: to be found
@@ -59,6 +64,9 @@ class Settings:
                 f"subset_size='auto' needs a target that can tell how far off it is, not target={given['target']!r}. "
                 "Pass target='calibrated', or subset_size=1000, for example."
             )
+        draws = auto_or_whole("draws", given["draws"], example=1000)
+        if draws is None and given["budget"] is None:
+            raise InputError("draws='auto' needs a budget. Pass budget='60 s' with it, or draws=1000.")
         if ordered and given["leverage"] is True:
             raise InputError(
                 "leverage=True draws single rows by their share of the curvature, but these are ordered, and U is a "
@@ -76,7 +84,8 @@ class Settings:
                 given["summary"], weighted=move is None or move.weighted, calibrated=calibrated, ordered=ordered
             ),
             epsilon=as_epsilon(given["epsilon"]),
-            draws=whole("draws", given["draws"], least=1, example=1000),
+            draws=draws or MOST_KEPT,
+            filling=draws is None,
             tune=whole("tune", given["tune"], least=0, example=1000),
             chains=whole("chains", given["chains"], least=1, example=4),
             thinning=auto_or_whole("thinning", given["thinning"], example=1),

@@ -20,7 +20,7 @@ _HOME = {
     "sample": "sampling",
 }
 
-__all__ = ["Austerity", "Confidence", "DelayedAcceptance", "Metropolis", "SGLD", "sample"]
+__all__ = ["SGLD", "Austerity", "Confidence", "DelayedAcceptance", "Metropolis", "sample"]
 
 
 def __getattr__(name: str) -> Any:

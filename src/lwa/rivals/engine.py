@@ -21,8 +21,9 @@ from lwa.parameters.random_walk import Tuning
 from lwa.progress import Display, Interruption, interruptible
 from lwa.randomness import Purpose, keys
 from lwa.rivals.problem import Problem
-from lwa.rivals.record import MOST_KEPT, Record, Steps
+from lwa.rivals.record import Record, Steps
 from lwa.rivals.rival import WALK, Info, Rival
+from lwa.settings import KEPT
 
 PAGE = 1024
 """Steps in one call of the compiled loop at the most."""
@@ -92,7 +93,7 @@ def carry_out(rival: Rival, problem: Problem, starts: NDArray[np.float64], plan:
 
 def sample(player: "Player", plan: Plan, tuned: int, display: Display) -> Outcome:
     """Keep draws."""
-    most = MOST_KEPT if plan.draws is None else None
+    most = KEPT if plan.draws is None else None
     records = [Record(plan.thinning, most) for _ in player.chains]
     wanted = None if plan.draws is None else plan.draws * plan.thinning
     total = 2**62 if wanted is None else wanted

@@ -6,9 +6,6 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-MOST_KEPT = 2**15
-"""Draws a chain that are kept where as many are asked for as there is time: then every second is dropped."""
-
 
 class Steps(NamedTuple):
     """Arrays `(steps, ...)`; acceptance and rows are summed up from the chain's first kept step on."""

@@ -35,8 +35,8 @@ class SGLD(Rival):
 
     References
     ----------
-    Welling and Teh (2011), Bayesian learning via stochastic gradient Langevin dynamics; Baker, Fearnhead, Fox and Nemeth
-    (2019), Control variates for stochastic gradient MCMC.
+    Welling and Teh (2011), Bayesian learning via stochastic gradient Langevin dynamics; Baker, Fearnhead, Fox and
+    Nemeth (2019), Control variates for stochastic gradient MCMC.
     """
 
     minibatch: int = 100
