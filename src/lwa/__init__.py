@@ -4,8 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lwa import models, parameters, rivals, subsets, summaries
+    from lwa import comparison, models, parameters, rivals, subsets, summaries
     from lwa.budget import RowReads
+    from lwa.comparison.compare import compare
     from lwa.diagnostics.certificate import Certificate
     from lwa.diagnostics.certify import certify
     from lwa.errors import DataError, InputError, LwaError, LwaWarning, ModelError, RunFolderError
@@ -31,6 +32,8 @@ __all__ = [
     "RunFolderError",
     "arma",
     "certify",
+    "compare",
+    "comparison",
     "load",
     "models",
     "parameters",
@@ -48,6 +51,7 @@ _HOME = {
     "Rows": "lwa.rows.source",
     "arma": "lwa.models.arma",
     "certify": "lwa.diagnostics.certify",
+    "compare": "lwa.comparison.compare",
     "load": "lwa.result",
     "sample": "lwa.sampling",
 } | dict.fromkeys(("DataError", "InputError", "LwaError", "LwaWarning", "ModelError", "RunFolderError"), "lwa.errors")

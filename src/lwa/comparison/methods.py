@@ -1,0 +1,124 @@
+"""What can be compared: lwa itself and every rival, by name."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from lwa.errors import InputError
+from lwa.models.model import Model
+from lwa.result import Result
+from lwa.rivals.rival import Rival, Setting
+from lwa.rivals.sampling import rival_of
+from lwa.rivals.sampling import sample as rival_sample
+from lwa.sampling import sample
+
+
+class Method(Protocol):
+    """Something that draws θ within a budget."""
+
+    @property
+    def label(self) -> str:
+        """What tables call it."""
+
+    def excluded(self, setting: Setting) -> str:
+        """Why it does not apply; nothing where it does."""
+
+    def run(self, model: Model, data: Any, common: dict[str, Any]) -> Result:
+        """Draws under the options that all methods share."""
+
+
+@dataclass(frozen=True)
+class Lwa:
+    """`lwa.sample` in a comparison.
+
+    Parameters
+    ----------
+    subset_size, exact, target, kernel
+        As `lwa.sample` takes them.
+    """
+
+    subset_size: int | str = 1000
+    exact: bool = False
+    target: str = "auto"
+    kernel: Any = "auto"
+
+    @property
+    def label(self) -> str:
+        """With n, and what sets it apart."""
+        told = ["lwa", "exact"] if self.exact else ["lwa"]
+        if self.target != "auto":
+            told.append(self.target)
+        return ", ".join([*told, f"n = {self.subset_size:,}" if isinstance(self.subset_size, int) else "n auto"])
+
+    def excluded(self, setting: Setting) -> str:
+        """It falls back to the powered target where there are no derivatives or no mode."""
+        return ""
+
+    def run(self, model: Model, data: Any, common: dict[str, Any]) -> Result:
+        """By `lwa.sample`."""
+        return sample(
+            model, data, subset_size=self.subset_size, exact=self.exact, target=self.target, kernel=self.kernel,
+            **common,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Other:
+    """A rival in a comparison."""
+
+    rival: Rival
+
+    @property
+    def label(self) -> str:
+        """Its own."""
+        return self.rival.label
+
+    def excluded(self, setting: Setting) -> str:
+        """Its own reason."""
+        return self.rival.excluded(setting)
+
+    def run(self, model: Model, data: Any, common: dict[str, Any]) -> Result:
+        """By `lwa.rivals.sample`."""
+        return rival_sample(self.rival, model, data, **common)
+
+
+RIVALS: dict[str, tuple[str, dict[str, Any]]] = {
+    "metropolis": ("metropolis", {}),
+    "delayed_acceptance": ("delayed_acceptance", {}),
+    "confidence": ("confidence", {}),
+    "confidence_proxy": ("confidence", {"proxy": True}),
+    "austerity": ("austerity", {}),
+    "firefly": ("firefly", {}),
+    "pseudo_marginal": ("pseudo_marginal", {}),
+    "pseudo_marginal_difference": ("pseudo_marginal", {"estimator": "difference"}),
+    "noisy": ("noisy", {}),
+    "noisy_proxy": ("noisy", {"proxy": True}),
+    "sgld": ("sgld", {}),
+}
+"""Name of the method, and what sets it apart from others of the same paper."""
+NAMES = ["lwa", "lwa_exact", *RIVALS]
+
+
+def methods_of(asked: Any, subset_size: int | str, bound: Any) -> list[Method]:
+    """By name, or as they are; `"auto"` are all."""
+    if isinstance(asked, str):
+        asked = NAMES if asked == "auto" else [asked]
+    if not isinstance(asked, list | tuple) or not asked:
+        raise InputError(f"methods={asked!r} is no list of methods. Pass methods=['lwa', 'metropolis'], for example.")
+    return [method_of(one, subset_size, bound) for one in asked]
+
+
+def method_of(asked: Any, subset_size: int | str, bound: Any) -> Method:
+    """One of them."""
+    if isinstance(asked, Lwa):
+        return asked
+    if isinstance(asked, Rival):
+        return Other(asked)
+    if asked in ("lwa", "lwa_exact"):
+        return Lwa(subset_size, exact=asked == "lwa_exact")
+    if isinstance(asked, str) and asked in RIVALS:
+        name, options = RIVALS[asked]
+        return Other(rival_of(name, options | ({"bound": bound} if name == "firefly" else {})))
+    raise InputError(
+        f"methods holds {asked!r}, which is not known. Valid: {', '.join(map(repr, NAMES))}, an object such as "
+        "lwa.rivals.Austerity(epsilon=0.01), or lwa.comparison.Lwa(subset_size=100)."
+    )
