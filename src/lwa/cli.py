@@ -68,6 +68,57 @@ def duration(seconds: float) -> str:
 
 
 @app.command()
+def compare(
+    problem: Annotated[
+        str,
+        typer.Argument(
+            help="logistic, student_t, gaussian, lognormal or arma, simulated; or module:name of your own lwa.Model, "
+            "or of a function that returns (model, data)."
+        ),
+    ] = "logistic",
+    data: Annotated[Path | None, typer.Argument(help="A .npy file, for a model of your own.")] = None,
+    rows: Annotated[float, typer.Option(help="Rows to simulate, 1e6 for example.", min=10)] = 1e6,
+    budget: Annotated[
+        str, typer.Option(help="Seconds of tune and sampling that each method has, '4 s' or '1 min'.")
+    ] = "4 s",
+    methods: Annotated[
+        str, typer.Option(help="Names between commas, 'lwa,metropolis,sgld'; auto: all that there are.")
+    ] = "auto",
+    subset_size: Annotated[int, typer.Option(help="Rows that a step of lwa reads.", min=1)] = 1000,
+    chains: Annotated[int, typer.Option(help="Chains of each method.", min=1)] = 4,
+    tune: Annotated[int, typer.Option(help="Steps that adapt and are dropped.", min=0)] = 1000,
+    seed: Annotated[int, typer.Option(help="Of data and draws.", min=0)] = 1,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for table, figure and runs [default: runs/compare-PROBLEM].")
+    ] = None,
+) -> None:
+    """Run lwa beside the algorithms of other papers, each under the same budget from the same starts.
+
+    Prints one table (steps, rows a step, effective draws a second, shift and sd ratio against the posterior) and who
+    wins on error against time; methods that do not apply are listed with the reason. Writes a figure.
+    """
+    from lwa.comparison.compare import compare as run
+    from lwa.comparison.own import own_problem
+    from lwa.comparison.table import require_folder
+    from lwa.problems import PROBLEMS, Simulated, simulate
+
+    if problem in PROBLEMS or ":" not in problem:
+        case: Simulated = simulate(problem, int(rows), seed)
+    else:
+        case = own_problem(problem, data)
+    folder = out or Path("runs") / f"compare-{problem.replace(':', '-')}"
+    require_folder(folder)  # rather than after all the work
+    asked = "auto" if methods == "auto" else [name.strip() for name in methods.split(",") if name.strip()]
+    found = run(
+        case.model, case.data, asked, budget=budget, chains=chains, tune=tune, subset_size=subset_size,
+        bound=case.bound, seed=seed,
+    )  # fmt: skip
+    found.save(folder)
+    typer.echo(repr(found))
+    typer.echo(f"\nTable, figure and runs are in {folder}: {folder / 'figure.png'}")
+
+
+@app.command()
 def summary(run: Annotated[Path, typer.Argument(help="A folder saved by lwa demo or fit.save().")]) -> None:
     """Print ArviZ's summary of a saved run."""
     from lwa.result import load

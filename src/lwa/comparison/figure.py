@@ -77,7 +77,9 @@ def bars(axes: Any, lines: "list[Line]", colours: dict[str, Any], rows: int) -> 
     axes.barh(names, reads, color=[colours[name] for name in names], height=0.65)
     axes.set_xscale("log")
     axes.axvline(rows, color="0.3", linewidth=1, linestyle=":")
-    axes.annotate(f"N = {rows:,}", (rows, -0.9), fontsize=8.5, color="0.3", ha="right", annotation_clip=False)
+    axes.annotate(
+        f"N = {rows:,}", (rows, len(names) - 0.45), fontsize=8.5, color="0.3", ha="center", annotation_clip=False
+    )
     for i, read in enumerate(reads):
         axes.annotate(f"{read:,.0f}", (read, i), xytext=(3, 0), textcoords="offset points", va="center", fontsize=8)
     axes.set_xlim(min([*reads, rows]) / 3, max([*reads, rows]) * 6)

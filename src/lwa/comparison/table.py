@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lwa.errors import RunFolderError
 from lwa.result import Result
 
 if TYPE_CHECKING:
@@ -130,8 +131,7 @@ class Comparison:
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write `comparison.json`, `table.md`, `figure.png` and every run, in a folder of its own."""
-        path = Path(folder)
-        path.mkdir(parents=True, exist_ok=True)
+        path = require_folder(folder)
         told: dict[str, Any] = {
             "rows": self.rows,
             "source": self.source,
@@ -150,6 +150,18 @@ class Comparison:
     def __repr__(self) -> str:
         """As text."""
         return f"{aligned(self)}\n\n{self.verdict}"
+
+
+def require_folder(folder: str | os.PathLike[str]) -> Path:
+    """The folder, made where it is not there; refuses a path that cannot be one."""
+    path = Path(folder)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(
+            f"Cannot write a comparison to {path}: {error.strerror}. Pass the path of another folder."
+        ) from None
+    return path
 
 
 def cells(line: Line) -> list[str]:
