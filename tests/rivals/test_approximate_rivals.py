@@ -94,7 +94,7 @@ def promised_by_austerity(distances, rival):
 @pytest.mark.parametrize("name", ["gaussian", "lognormal"])
 @pytest.mark.parametrize("rival", [Confidence(), Confidence(proxy=True), Confidence(growth="linear")], ids=str)
 def test_the_confidence_sampler_decides_like_metropolis(rival, name):
-    """Wrong in δ = 10 % of the steps at the most: 400 decisions would show 57 or more of them by chance in 1 of 1000."""
+    """Wrong in δ = 10 % of the steps at the most; of 400 decisions, as many as would come by chance in 1 of 1000."""
     found = decisions(rival, name)
     assert found.wrong.sum() <= stats.binom.isf(1e-3, DECISIONS, rival.delta)
 

@@ -12,10 +12,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from lwa.rivals.eager import always_compiled
+
 ROUNDS = 10
 """Pairs and triples of rows come as often as they should from 8 on (`tests/rivals/test_drawing.py`); two to spare."""
 
 
+@always_compiled
 def permuted(key: Array, positions: Array, N: Any) -> Array:
     """Where so many positions of 0…N-1 are under the permutation that belongs to the key."""
     keys = jax.random.bits(key, (ROUNDS,), jnp.uint32)

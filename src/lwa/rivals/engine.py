@@ -20,6 +20,7 @@ from lwa.budget import Budget, Meter
 from lwa.parameters.random_walk import Tuning
 from lwa.progress import Display, Interruption, interruptible
 from lwa.randomness import Purpose, keys
+from lwa.rivals.eager import always_compiled
 from lwa.rivals.problem import Problem
 from lwa.rivals.record import Record, Steps
 from lwa.rivals.rival import WALK, Info, Rival
@@ -226,8 +227,8 @@ def advance(
     def body(i: Array, carry: tuple[Chain, Page]) -> tuple[Chain, Page]:
         (state, recent), page = carry
         number = first + i
-        state, info = rival.step(jax.random.fold_in(key, number), state, problem)
-        page = jax.tree.map(lambda room, leaf: room.at[i].set(leaf), page, noted_as(state.theta, info))
+        state, info = rival.step(key_of(key, number), state, problem)
+        page = noted(page, i, noted_as(state.theta, info))
         if tuning and rival.walks:
             recent = recent.at[number % LEARN_EVERY].set(state.theta)
             state = state._replace(walk=adapted(state.walk, info, recent, number))
@@ -236,6 +237,7 @@ def advance(
     return lax.fori_loop(0, steps, body, (chain, room))
 
 
+@always_compiled
 def adapted(walk: Tuning, info: Info, recent: Array, number: Array) -> Tuning:
     """Towards the acceptance rate, and every so many steps by the covariance of the path, unless the mode gave one."""
     heard: Any = info
@@ -243,6 +245,18 @@ def adapted(walk: Tuning, info: Info, recent: Array, number: Array) -> Tuning:
     return lax.cond(
         (number + 1) % LEARN_EVERY == 0, lambda walk: WALK.adapt(walk, recent, number + 1.0), lambda walk: walk, walk
     )
+
+
+@always_compiled
+def key_of(key: Array, number: Array) -> Array:
+    """A step's own key."""
+    return jax.random.fold_in(key, number)
+
+
+@always_compiled
+def noted(page: Page, i: Array, made: Page) -> Page:
+    """A step in its place."""
+    return jax.tree.map(lambda room, leaf: room.at[i].set(leaf), page, made)
 
 
 def noted_as(theta: Any, info: Info) -> Page:

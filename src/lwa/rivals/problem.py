@@ -10,7 +10,7 @@ from jax import Array, lax
 
 from lwa.models.model import Model
 from lwa.models.on_host import log_prior, row_terms
-from lwa.reference import Reference, block_size
+from lwa.reference import Reference, block_size, in_blocks
 from lwa.rows.source import Rows
 
 
@@ -73,6 +73,9 @@ class Problem:
     def log_likelihood(self, theta: Array, start: Any = 0, stop: Any = None) -> Array:
         """Σ log f(Y_k|θ) over rows `start` to `stop`, all of them unless told otherwise."""
         stop, size = self.length if stop is None else stop, self.block
+        if self.model.host:
+            rows = jax.tree.map(lambda leaf: np.asarray(leaf)[int(start) : int(stop)], self.rows)
+            return jnp.asarray(sum(row_terms(self.model, np.asarray(theta), part).sum() for part in in_blocks(rows)))
 
         def add(i: Array, total: Array) -> Array:
             begin = start + i * size

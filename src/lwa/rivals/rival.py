@@ -10,6 +10,7 @@ from jax import Array
 
 from lwa.models.model import Model
 from lwa.parameters.random_walk import Noise, RandomWalk, Tuning
+from lwa.rivals.eager import always_compiled
 from lwa.rivals.problem import Problem
 
 WALK = RandomWalk()
@@ -100,7 +101,13 @@ def first_walk(theta: Array, problem: Problem) -> Tuning:
 
 
 def proposal(key: Array, state: Any) -> tuple[Array, Array]:
-    """θ′ and log u."""
+    """θ′ and log u, from a state that walks."""
+    return walked(key, state.theta, state.walk)
+
+
+@always_compiled
+def walked(key: Array, theta: Array, walk: Tuning) -> tuple[Array, Array]:
+    """The same from its parts."""
     direction, uniform = jax.random.split(key)
-    noise = Noise(jax.random.normal(direction, state.theta.shape, state.theta.dtype), None)
-    return WALK.propose(noise, state.walk, state.theta)[0], jnp.log(jax.random.uniform(uniform, (), jnp.float64))
+    noise = Noise(jax.random.normal(direction, theta.shape, theta.dtype), None)
+    return WALK.propose(noise, walk, theta)[0], jnp.log(jax.random.uniform(uniform, (), jnp.float64))
