@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import lwa
@@ -110,3 +111,44 @@ def test_help(call):
     assert code == 0
     assert "demo" in out
     assert "summary" in out
+
+
+def test_compare(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked = ["--rows", "2e3", "--budget", "0.3 s", "--methods", "lwa, metropolis", "--subset-size", "100"]
+    code, out, _ = call("compare", "gaussian", *asked)
+    assert code == 0
+    assert re.search(r"^lwa, n = 100 ~ ", out, re.MULTILINE)
+    assert re.search(r"^metropolis  ", out, re.MULTILINE)
+    assert "Lowest error at the end" in out
+    assert (tmp_path / "runs" / "compare-gaussian" / "figure.png").exists()
+
+
+OWN = """
+import lwa, numpy as np
+model = lwa.Model(lambda mu, y: -0.5 * (y - mu) ** 2, lambda mu: 0.0 * mu, init=0.0)
+data = np.random.default_rng(0).normal(size=500)
+def problem():
+    return model, data
+number = 3
+"""
+
+
+def test_compare_a_model_of_ones_own(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(OWN)
+    asked = ["--budget", "0.2 s", "--methods", "metropolis"]
+    assert call("compare", "mine:problem", *asked)[0] == 0
+    np.save("rows.npy", np.random.default_rng(0).normal(size=500))
+    assert call("compare", "mine:model", "rows.npy", *asked)[0] == 0
+    for name, words in [
+        ("mine:model", "is a model without data"),
+        ("mine:number", "is of type int; a lwa.Model"),
+        ("mine:nothing", "cannot be loaded"),
+        ("yours:model", "cannot be loaded: No module named 'yours'"),
+        ("probit", "problem='probit' is not known"),
+    ]:
+        code, _, err = call("compare", name, *asked)
+        assert code == 2
+        assert words in err
+        assert "Traceback" not in err

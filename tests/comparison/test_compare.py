@@ -29,7 +29,14 @@ def found():
 
 def test_one_line_a_method(found):
     table = found.table()
-    assert list(table.index) == ["lwa, n = 100", "lwa, exact, n = 100", "metropolis", "austerity", "lwa, n = 50", "firefly"]
+    assert list(table.index) == [
+        "lwa, n = 100",
+        "lwa, exact, n = 100",
+        "metropolis",
+        "austerity",
+        "lwa, n = 50",
+        "firefly",
+    ]
     ran = table[table["reason"] == ""]
     assert len(ran) == 5
     assert (ran["steps"] > 0).all()
@@ -69,7 +76,9 @@ def test_methods_for_independent_rows_are_out_on_a_series():
 
 
 def test_methods_that_need_derivatives_are_out_without():
-    python = lwa.Model(lambda mu, y: -0.5 * (np.asarray(y) - float(mu)) ** 2, lambda mu: -0.5 * float(mu) ** 2, init=3.0)
+    python = lwa.Model(
+        lambda mu, y: -0.5 * (np.asarray(y) - float(mu)) ** 2, lambda mu: -0.5 * float(mu) ** 2, init=3.0
+    )
     found = compare(["metropolis", "sgld", "confidence_proxy", "pseudo_marginal"], python, Y[:200], initvals=3.0)
     assert [line.method for line in found.ran] == ["metropolis"]
     out = [line.reason for line in found.lines if line.reason]

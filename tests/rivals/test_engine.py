@@ -71,9 +71,7 @@ def test_another_seed_gives_other_draws_and_chains_differ():
     assert not np.array_equal(*one.posterior["theta"])
 
 
-@pytest.mark.parametrize(
-    "name", ["metropolis", *(pytest.param(name, marks=pytest.mark.slow) for name in PLAIN[1:])]
-)
+@pytest.mark.parametrize("name", ["metropolis", *(pytest.param(name, marks=pytest.mark.slow) for name in PLAIN[1:])])
 def test_a_model_in_python_gives_the_draws_of_its_twin(name):
     """The same keys, the same steps: only rounding is between them. Neither has derivatives, so both learn."""
     python = lwa.Model(

@@ -1,0 +1,171 @@
+"""The tall-data protocol: rows a step of every method, on data that suit it and on data that do not.
+
+    python benchmarks/tall_data.py                      # about fifteen minutes on two cores
+    python benchmarks/tall_data.py --plot docs/figures/tall_data.png
+    python benchmarks/tall_data.py --rows 1e4 --steps 1000 --reference 5000 --out quick.json
+
+N = 10⁵ rows, Gaussian and log-normal, both fitted by a Gaussian of unknown mean and sd (Bardenet, Doucet and Holmes,
+2017), and a logistic regression with ten parameters, for which there is Firefly's bound. 50,000 steps of
+Metropolis-Hastings on all rows are the reference; 10,000 steps of each method, two chains, tune not counted, are set
+against it: the largest shift of a mean in sds of the reference, the range of sd ratios, and the rows that a step reads.
+A row that is evaluated at θ and at θ' is read twice, and a third and fourth time where it is expanded at the mode.
+"""
+
+import argparse
+import json
+import warnings
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+from accuracy import machine
+
+import lwa
+from lwa.comparison.methods import NAMES, Lwa, method_of
+from lwa.diagnostics.draws import draws_of
+from lwa.diagnostics.monte_carlo_error import effective_draws
+from lwa.errors import LwaError
+from lwa.problems import simulate
+from lwa.rivals import Austerity, Confidence
+
+HERE = Path(__file__).parent
+PROBLEMS = ["gaussian", "lognormal", "logistic"]
+CHAINS = 2
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+def methods(bound):
+    """All that there are, the paper's own schedule of MHSubLhd and a stricter Austerity among them."""
+    others = [method_of(name, 1000, bound) for name in NAMES if name not in ("lwa", "lwa_exact")]
+    place = [method.label for method in others].index("austerity") + 1
+    return [
+        Lwa(1000, target="calibrated"),
+        *others[:place],
+        method_of(Austerity(epsilon=0.01), 1000, None),
+        method_of(Confidence(growth="linear"), 1000, None),
+        *others[place:],
+    ]
+
+
+def label_of(method):
+    """With what sets it apart from others of its kind."""
+    rival = getattr(method, "rival", None)
+    if isinstance(rival, Austerity):
+        return f"austerity, ε = {rival.epsilon}"
+    if isinstance(rival, Confidence) and rival.growth == "linear":
+        return "confidence, 1000·k rows"
+    return method.label
+
+
+def measure(fit, model, reference):
+    """Shift and sd ratio against the reference, and quantiles of rows a step."""
+    draws, truth = draws_of(model, fit), draws_of(model, reference)
+    sign = np.asarray(fit.sample_stats.get("sign", np.ones(draws.shape[:2])))[..., None]
+    mean = (sign * draws).sum((0, 1)) / sign.sum()
+    sd = np.sqrt((sign * (draws - mean) ** 2).sum((0, 1)) / sign.sum())
+    centre, width = truth.mean((0, 1)), truth.std((0, 1))
+    rows = fit.sample_stats["n_rows_read"].ravel()
+    return {
+        "rows_a_step": float(rows.mean()),
+        "quantiles": np.quantile(rows, QUANTILES).tolist(),
+        "acceptance": float(fit.sample_stats["acceptance_rate"].mean()),
+        "effective_draws": float(np.nanmin(effective_draws(draws))),
+        "shift": float(np.abs((mean - centre) / width).max()),
+        "sd_ratio": [float((sd / width).min()), float((sd / width).max())],
+        "seconds": fit.attributes["sampling_seconds"],
+    }
+
+
+def run(name, N, steps, reference_steps, tune, seed):
+    """All methods on one problem."""
+    case = simulate(name, N, seed)
+    common = dict(tune=tune, chains=CHAINS, seed=seed, progress=False, thinning=1)
+    warnings.simplefilter("ignore")
+    reference = lwa.rivals.sample("metropolis", case.model, case.data, draws=reference_steps // CHAINS, **common)
+    error = float(np.nanmin(effective_draws(draws_of(case.model, reference)))) ** -0.5
+    print(f"\n{name}: error of the reference {error:.3f} sds", flush=True)
+    found = {}
+    for method in methods(case.bound):
+        label = label_of(method)
+        try:
+            fit = method.run(case.model, case.data, common | {"draws": steps // CHAINS, "seed": seed + 1})
+        except LwaError as refusal:
+            found[label] = {"reason": str(refusal)}
+        else:
+            found[label] = measure(fit, case.model, reference)
+        print(line(label, found[label], N), flush=True)
+    return {"reference_error": error, "methods": found}
+
+
+def line(label, one, N):
+    """One row of the table."""
+    if "reason" in one:
+        return f"| {label} | {one['reason']} |"
+    low, high = one["sd_ratio"]
+    rows = one["rows_a_step"]
+    return (
+        f"| {label} | {rows:,.0f} | {100 * rows / N:.3g} % | {one['acceptance']:.2f} | {one['effective_draws']:,.0f} | "
+        f"{one['shift']:.2f} | {low:.2f}-{high:.2f} |"
+    )
+
+
+def plot(results, path):
+    """Rows a step by method, one panel a problem: the middle half as a bar, nine tenths as a line, a dot for the mean."""
+    from matplotlib.figure import Figure
+
+    names = [name for name in results["problems"]]
+    labels = list(results["problems"][names[0]]["methods"])[::-1]
+    figure = Figure(figsize=(13, 5.4), layout="constrained")
+    for axes, name in zip(figure.subplots(1, len(names), sharey=True), names, strict=True):
+        for height, label in enumerate(labels):
+            one = results["problems"][name]["methods"][label]
+            if "reason" in one:
+                axes.annotate("does not apply", (0.02, height), xycoords=("axes fraction", "data"), fontsize=8,
+                              color="0.5", va="center")  # fmt: skip
+                continue
+            low, first, middle, last, high = one["quantiles"]
+            colour = "C0" if label.startswith("lwa") else "C7"
+            axes.plot([low, high], [height, height], color=colour, linewidth=1.2)
+            axes.plot([first, last], [height, height], color=colour, linewidth=7, solid_capstyle="butt", alpha=0.55)
+            axes.plot(one["rows_a_step"], height, "o", color=colour, markersize=5)
+            off = abs(one["sd_ratio"][1] - 1) > 0.1 or one["shift"] > 0.25
+            axes.annotate(
+                f"sd ratio {one['sd_ratio'][0]:.2f}-{one['sd_ratio'][1]:.2f}", (0.99, height),
+                xycoords=("axes fraction", "data"), ha="right", va="center", fontsize=7,
+                color="C3" if off else "0.45",
+            )  # fmt: skip
+        axes.set_xscale("log")
+        axes.set_xlim(80, results["rows"] * 40)
+        axes.axvline(results["rows"], color="0.3", linestyle=":", linewidth=1)
+        axes.set_title(name, loc="left")
+        axes.set_xlabel("rows read a step (dotted: N)")
+        axes.set_yticks(range(len(labels)), labels, fontsize=8.5)
+        axes.grid(axis="x", alpha=0.3, linewidth=0.5)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=150)
+
+
+def main():
+    """Run, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--problems", nargs="+", default=PROBLEMS, choices=PROBLEMS)
+    parser.add_argument("--rows", type=float, default=1e5)
+    parser.add_argument("--steps", type=int, default=10_000, help="of each method, all chains together")
+    parser.add_argument("--reference", type=int, default=50_000, help="steps of Metropolis-Hastings")
+    parser.add_argument("--tune", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "tall_data.json")
+    parser.add_argument("--plot", type=Path, help="draw the results that are in --out, and run nothing")
+    asked = parser.parse_args()
+    if asked.plot:
+        return plot(json.loads(asked.out.read_text()), asked.plot)
+    N = int(asked.rows)
+    print("| method | rows a step | of N | accepted | effective draws | shift / sd | sd ratio |")
+    found = {name: run(name, N, asked.steps, asked.reference, asked.tune, asked.seed) for name in asked.problems}
+    told = {"date": str(date.today()), "machine": machine(), "rows": N, "steps": asked.steps, "problems": found}
+    asked.out.write_text(json.dumps(told, indent=1) + "\n")
+    return None
+
+
+if __name__ == "__main__":
+    main()
