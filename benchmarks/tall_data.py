@@ -110,7 +110,7 @@ def line(label, one, N):
 
 
 def plot(results, path):
-    """Rows a step by method, one panel a problem: the middle half as a bar, nine tenths as a line, a dot for the mean."""
+    """Rows a step, one panel a problem: the middle half as a bar, nine tenths as a line, a dot for the mean."""
     from matplotlib.figure import Figure
 
     names = [name for name in results["problems"]]
@@ -123,7 +123,7 @@ def plot(results, path):
                 axes.annotate("does not apply", (0.02, height), xycoords=("axes fraction", "data"), fontsize=8,
                               color="0.5", va="center")  # fmt: skip
                 continue
-            low, first, middle, last, high = one["quantiles"]
+            low, first, _, last, high = one["quantiles"]
             colour = "C0" if label.startswith("lwa") else "C7"
             axes.plot([low, high], [height, height], color=colour, linewidth=1.2)
             axes.plot([first, last], [height, height], color=colour, linewidth=7, solid_capstyle="butt", alpha=0.55)

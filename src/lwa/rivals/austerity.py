@@ -48,6 +48,7 @@ class Austerity(Rival):
     name = "austerity"
     paper = "Korattikara, Chen and Welling 2014"
     exact = False
+    independent = "tests the mean over single rows drawn at random"
 
     def __post_init__(self) -> None:
         """Refuse what is no error rate and no number of rows."""

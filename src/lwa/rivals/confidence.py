@@ -76,6 +76,7 @@ class Confidence(Rival):
     name = "confidence"
     paper = "Bardenet, Doucet and Holmes 2014, 2017"
     exact = False
+    independent = "reads single rows in random order until it is sure"
 
     def __post_init__(self) -> None:
         """Refuse what is no error rate, no number of rows and no way to grow."""

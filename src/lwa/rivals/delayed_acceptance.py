@@ -55,7 +55,7 @@ class DelayedAcceptance(Rival):
     name = "delayed_acceptance"
     paper = "Banterle, Grazian, Lee and Robert 2014"
     exact = True
-    independent = False
+    independent = ""
     single = True
 
     def __post_init__(self) -> None:

@@ -32,7 +32,7 @@ class Metropolis(Rival):
     name = "metropolis"
     paper = "Metropolis et al. 1953, Hastings 1970"
     exact = True
-    independent = False
+    independent = ""
     single = True
 
     def init(self, key: Array, theta: Array, problem: Problem) -> State:

@@ -58,7 +58,7 @@ class Rival(ABC):
     name: ClassVar[str]
     paper: ClassVar[str]
     exact: ClassVar[bool]  # whether the posterior of all rows is its limit
-    independent: ClassVar[bool] = True  # whether it reads single rows, which must then be independent
+    independent: ClassVar[str] = "draws single rows"  # what it does that asks for independent rows; or nothing
     expands: bool = False  # whether it needs the mode and derivatives there
     single: ClassVar[bool] = False  # whether terms may be in float32, where that is measured to be harmless
     walks: ClassVar[bool] = True  # whether θ′ comes from `WALK`, what that learnt being `state.walk`
@@ -72,7 +72,7 @@ class Rival(ABC):
         """Why it does not apply; nothing where it does."""
         if setting.ordered and self.independent:
             return (
-                "reads single rows as if they were independent, but these are ordered: a row's term depends on all "
+                f"{self.independent}, as if these were independent, but they are ordered: a row's term depends on all "
                 "rows before it"
             )
         return setting.without_gradient if self.expands else ""

@@ -44,6 +44,7 @@ class SGLD(Rival):
     name = "sgld"
     paper = "Welling and Teh 2011; Baker, Fearnhead, Fox and Nemeth 2019"
     exact = False
+    independent = "estimates gradients from single rows drawn at random"
     expands = True
     walks = False
 
