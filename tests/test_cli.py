@@ -115,7 +115,7 @@ def test_help(call):
 
 def test_compare(call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    asked = ["--rows", "2e3", "--budget", "0.3 s", "--methods", "lwa, metropolis", "--subset-size", "100"]
+    asked = ["--rows", "2e3", "--budget", "1 s", "--methods", "lwa, metropolis", "--subset-size", "100"]
     code, out, _ = call("compare", "gaussian", *asked)
     assert code == 0
     assert re.search(r"^lwa, n = 100 ~ ", out, re.MULTILINE)

@@ -79,12 +79,11 @@ class Page(NamedTuple):
 
 def carry_out(rival: Rival, problem: Problem, starts: NDArray[np.float64], plan: Plan, display: Display) -> Outcome:
     """Tune, freeze, sample."""
-    meter = Meter(plan.budget)
     with interruptible() as interruption, ExitStack() as stack:
         if problem.model.host:
             stack.enter_context(jax.disable_jit())  # the same step in Python, so that the model's functions can be
         pool = stack.enter_context(ThreadPoolExecutor(os.cpu_count()))
-        player = Player(rival, problem, starts, plan.seed, meter, interruption, pool)
+        player = Player(rival, problem, starts, plan.seed, plan.budget, interruption, pool)
         while steps := player.allowed(plan.tune - player.position, TUNE_SHARE):
             made = player.play(steps, tuning=True)
             display.show("tune", player.position, plan.tune, in_words(made))
@@ -146,11 +145,11 @@ class Player:
         problem: Problem,
         starts: NDArray[np.float64],
         seed: int,
-        meter: Meter,
+        budget: Budget,
         interruption: Interruption,
         pool: ThreadPoolExecutor,
     ) -> None:
-        self.rival, self.problem, self.meter, self.interruption, self.pool = rival, problem, meter, interruption, pool
+        self.rival, self.problem, self.interruption, self.pool = rival, problem, interruption, pool
         self.blocks = Blocks(1)
         self.position = self.invalid = 0
         chains = range(len(starts))
@@ -158,11 +157,17 @@ class Player:
         beginnings = list(keys(seed, Purpose.RIVAL_START, chains))
         self.chains = [begin(key, theta, rival, problem) for key, theta in zip(beginnings, starts, strict=True)]
         self.room = blank(rival, self.chains[0].state, problem)
+        self.one(0, steps=0, tuning=True)  # to compile, which no budget pays for
+        self.meter = Meter(budget)
 
     def allowed(self, wanted: int, share: float = 1.0) -> int:
         """How many of the wanted steps fit the next block and the budget; 0 where it is over."""
-        over = self.meter.seconds_left(share) <= 0 or self.meter.rows_left(share) <= 0
-        return 0 if self.interruption.asked or over else min(wanted, self.blocks.moves, PAGE)
+        rows = self.meter.rows_left(share)
+        if self.interruption.asked or self.meter.seconds_left(share) <= 0 or rows <= 0:
+            return 0
+        a_step = self.meter.rows / self.position if self.position else self.problem.length * float(self.problem.reads)
+        fitting = max(1.0, rows / max(a_step, 1.0))
+        return int(min(wanted, self.blocks.moves, PAGE, fitting))
 
     def play(self, steps: int, *, tuning: bool) -> list[Steps]:
         """One block of every chain, one a thread; in Python one after the other, on the caller's."""
@@ -170,10 +175,7 @@ class Player:
         call = partial(self.one, steps=steps, tuning=tuning)
         chains = range(len(self.chains))
         done = list(map(call, chains) if self.problem.model.host else self.pool.map(call, chains))
-        if self.position:  # the first block compiles
-            self.blocks = self.blocks.after(time.monotonic() - began, steps)
-        else:
-            self.blocks = Blocks(4)
+        self.blocks = self.blocks.after(time.monotonic() - began, steps)
         self.chains = [chain for chain, _ in done]
         self.position += steps
         pages = [jax.tree.map(lambda leaf: np.asarray(leaf)[:steps], page) for _, page in done]
@@ -218,9 +220,9 @@ def blank(rival: Rival, state: Any, problem: Problem) -> Page:
     return jax.tree.map(zeros, noted_as(state.theta, info))
 
 
-@partial(jax.jit, static_argnames=("rival", "tuning"))
+@partial(jax.jit, static_argnames=("rival",))
 def advance(
-    key: Array, chain: Chain, room: Page, first: Array, steps: Array, problem: Problem, rival: Rival, tuning: bool
+    key: Array, chain: Chain, room: Page, first: Any, steps: Any, problem: Problem, rival: Rival, tuning: Any
 ) -> tuple[Chain, Page]:
     """So many steps of one chain, from its `first` on. A step's randomness depends on its number, not on the block."""
 
@@ -229,21 +231,27 @@ def advance(
         number = first + i
         state, info = rival.step(key_of(key, number), state, problem)
         page = noted(page, i, noted_as(state.theta, info))
-        if tuning and rival.walks:
+        if rival.walks:
             recent = recent.at[number % LEARN_EVERY].set(state.theta)
-            state = state._replace(walk=adapted(state.walk, info, recent, number))
+            state = state._replace(walk=adapted(state.walk, info, recent, number, tuning))
         return Chain(state, recent), page
 
     return lax.fori_loop(0, steps, body, (chain, room))
 
 
 @always_compiled
-def adapted(walk: Tuning, info: Info, recent: Array, number: Array) -> Tuning:
-    """Towards the acceptance rate, and every so many steps by the covariance of the path, unless the mode gave one."""
+def adapted(walk: Tuning, info: Info, recent: Array, number: Array, tuning: Array) -> Tuning:
+    """Towards the acceptance rate, and every so many steps by the covariance of the path, unless the mode gave one.
+
+    After tune nothing changes: the gain is zero.
+    """
     heard: Any = info
-    walk = WALK.steer(walk, None, heard, (number + 2.0) ** -0.6)
+    walk = WALK.steer(walk, None, heard, jnp.where(tuning, (number + 2.0) ** -0.6, 0.0))
     return lax.cond(
-        (number + 1) % LEARN_EVERY == 0, lambda walk: WALK.adapt(walk, recent, number + 1.0), lambda walk: walk, walk
+        tuning & ((number + 1) % LEARN_EVERY == 0),
+        lambda walk: WALK.adapt(walk, recent, number + 1.0),
+        lambda walk: walk,
+        walk,
     )
 
 
