@@ -82,7 +82,7 @@ def test_a_name_that_is_not_there():
         lwa.smaple  # noqa: B018
 
 
-@pytest.mark.parametrize("package", ["models", "parameters", "rows", "subsets", "summaries"])
+@pytest.mark.parametrize("package", ["comparison", "models", "parameters", "rivals", "rows", "subsets", "summaries"])
 def test_public_names_of_the_packages_resolve(package):
     module = import_module(f"lwa.{package}")
     assert all(hasattr(module, name) for name in module.__all__)
@@ -177,6 +177,40 @@ MAY_IMPORT = {
     "target": ["errors", "models", "rows"],
     "calibration": ["models", "reference", "rows", "summaries", "target"],
     "parameters": ["errors", "decision", "models", "reference", "target"],
+    "problems": ["demo", "errors", "models", "rivals"],
+    "rivals": [
+        "blocks",
+        "budget",
+        "decision",
+        "errors",
+        "layout",
+        "memory",
+        "models",
+        "parameters",
+        "progress",
+        "randomness",
+        "reference",
+        "result",
+        "rows",
+        "settings",
+        "starts",
+    ],
+    "comparison": [
+        "budget",
+        "diagnostics",
+        "errors",
+        "layout",
+        "models",
+        "problems",
+        "progress",
+        "randomness",
+        "reference",
+        "result",
+        "rivals",
+        "sampling",
+        "settings",
+        "starts",
+    ],
 }
 
 
