@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from lwa.rivals.confidence import Confidence
     from lwa.rivals.delayed_acceptance import DelayedAcceptance
     from lwa.rivals.metropolis import Metropolis
+    from lwa.rivals.noisy import Noisy, total_variation_bound
     from lwa.rivals.sampling import sample
 
 _HOME = {
@@ -15,10 +16,20 @@ _HOME = {
     "Confidence": "confidence",
     "DelayedAcceptance": "delayed_acceptance",
     "Metropolis": "metropolis",
+    "Noisy": "noisy",
     "sample": "sampling",
+    "total_variation_bound": "noisy",
 }
 
-__all__ = ["Austerity", "Confidence", "DelayedAcceptance", "Metropolis", "sample"]
+__all__ = [
+    "Austerity",
+    "Confidence",
+    "DelayedAcceptance",
+    "Metropolis",
+    "Noisy",
+    "sample",
+    "total_variation_bound",
+]
 
 
 def __getattr__(name: str) -> Any:
