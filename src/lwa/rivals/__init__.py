@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from lwa.rivals.delayed_acceptance import DelayedAcceptance
     from lwa.rivals.metropolis import Metropolis
     from lwa.rivals.noisy import Noisy, total_variation_bound
+    from lwa.rivals.pseudo_marginal import PseudoMarginal
     from lwa.rivals.sampling import sample
 
 _HOME = {
@@ -17,6 +18,7 @@ _HOME = {
     "DelayedAcceptance": "delayed_acceptance",
     "Metropolis": "metropolis",
     "Noisy": "noisy",
+    "PseudoMarginal": "pseudo_marginal",
     "sample": "sampling",
     "total_variation_bound": "noisy",
 }
@@ -27,6 +29,7 @@ __all__ = [
     "DelayedAcceptance",
     "Metropolis",
     "Noisy",
+    "PseudoMarginal",
     "sample",
     "total_variation_bound",
 ]
