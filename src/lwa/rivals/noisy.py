@@ -139,7 +139,7 @@ def total_variation_bound(C: float, rho: float, error: float) -> float:
 
     References
     ----------
-    Alquier, Friel, Everitt and Boland (2016), corollary 2.3; Mitrophanov (2005), Sensitivity and convergence of
+    Alquier, Friel, Everitt and Boland (2016); Mitrophanov (2005), Sensitivity and convergence of
     uniformly ergodic Markov chains.
 
     Examples

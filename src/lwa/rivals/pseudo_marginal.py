@@ -79,8 +79,8 @@ class PseudoMarginal(Rival):
         λ: blocks of randomness, and of minibatches on average. Signs become negative where λ is not many times the sd
         of d̂: of all ways to read so many rows, one row a minibatch has the fewest of them.
     refreshed
-        The share of the blocks that a proposal redraws, at random; 1 draws all rows anew. With 0.1 an sd(log Ẑ) of 2
-        costs a random walk a sixth of its effective draws, with 1 most of them.
+        The share of the blocks that a proposal redraws, at random; 1 draws all rows anew. A small share lets chains
+        move where sd(log Ẑ) is past 1, a large one lets them forget the noise sooner where it is small.
 
     References
     ----------
