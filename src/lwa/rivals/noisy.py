@@ -1,0 +1,158 @@
+"""Noisy Metropolis-Hastings: the ratio from a fresh subset at every step (Alquier, Friel, Everitt and Boland)."""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from lwa.decision import accepts, choose, probability
+from lwa.errors import InputError
+from lwa.parameters.random_walk import Tuning, is_real
+from lwa.rivals.drawing import permuted
+from lwa.rivals.hyperparameters import require_positive, require_share, require_whole
+from lwa.rivals.problem import Problem
+from lwa.rivals.proxy import READS, remainders, sum_of_expansions
+from lwa.rivals.rival import Info, Rival, first_walk, proposal
+
+
+class State(NamedTuple):
+    """θ and its walk: what a subset says of θ is forgotten with the subset."""
+
+    theta: Array
+    walk: Tuning
+
+
+@dataclass(frozen=True)
+class Noisy(Rival):
+    """Accept θ′ with probability min(1, r̂), log r̂ being estimated from n rows U that are drawn anew at every step.
+
+    With ℓ_k = log f(Y_k|·) and rows drawn without replacement,
+
+        log r̂ = log p(θ′)/p(θ) + N/n Σ_{k∈U} (ℓ_k(θ′) - ℓ_k(θ)).
+
+    With `proxy`, ℓ_k is first freed of its second-order Taylor expansion at the mode, whose sum over all rows is known:
+    the noise is then of third order. Approximate: the noise of log r̂ is taken for signal, and widens the posterior
+    unless its sd is well below 1. `total_variation_bound` says how far off it may be.
+
+    Parameters
+    ----------
+    subset_size
+        n.
+    proxy
+        Whether Taylor expansions at the mode stand in for the rows.
+
+    References
+    ----------
+    Alquier, Friel, Everitt and Boland (2016), Noisy Monte Carlo: convergence of Markov chains with approximate
+    transition kernels.
+    """
+
+    subset_size: int = 1000
+    proxy: bool = False
+    name = "noisy"
+    paper = "Alquier, Friel, Everitt and Boland 2016"
+    exact = False
+
+    def __post_init__(self) -> None:
+        """Refuse what is no number of rows."""
+        require_whole("subset_size", self.subset_size, 1, 1000)
+
+    @property
+    def label(self) -> str:
+        """With or without."""
+        return "noisy, proxy" if self.proxy else "noisy"
+
+    @property
+    def expands(self) -> bool:  # type: ignore[override]
+        """A proxy is an expansion at the mode."""
+        return self.proxy
+
+    def prepare(self, key: Array, problem: Problem) -> tuple[None, list[str]]:
+        """Refuse subsets that are larger than the data."""
+        if self.subset_size > problem.length:
+            raise InputError(
+                f"subset_size={self.subset_size} exceeds the {problem.length} rows of the data. "
+                f"Pass subset_size <= {problem.length}."
+            )
+        return None, []
+
+    def init(self, key: Array, theta: Array, problem: Problem) -> State:
+        """Nothing to compute."""
+        return State(theta, first_walk(theta, problem))
+
+    def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Info]:
+        """Propose, read a subset, accept or leave."""
+        moving, drawing = jax.random.split(key)
+        proposed, log_u = proposal(moving, state)
+        old, new = self.log_posteriors(drawing, (state.theta, proposed), problem)
+        invalid = ~(new < jnp.inf)
+        log_ratio = jnp.where(invalid, -jnp.inf, new - old)
+        accept = accepts(log_u, log_ratio)
+        reads = jnp.asarray(2 * self.subset_size * (READS if self.proxy else 1), jnp.int64)
+        info = Info(probability(log_ratio), accept, invalid, reads, jnp.asarray(jnp.nan), {})
+        return State(choose(accept, proposed, state.theta), state.walk), info
+
+    def log_posteriors(self, key: Array, thetas: tuple[Array, ...], problem: Problem) -> tuple[Array, ...]:
+        """log p + N/n Σ ℓ_k over the rows that belong to the key, at each θ."""
+        n, N = self.subset_size, problem.length
+        size = min(n, problem.block)
+
+        def add(i: Array, sums: tuple[Array, ...]) -> tuple[Array, ...]:
+            places = i * size + jnp.arange(size)
+            rows = problem.take(permuted(key, jnp.minimum(places, n - 1), N))
+
+            def total(theta: Array) -> Array:
+                terms = remainders(theta, rows, problem) if self.proxy else problem.terms(theta, rows)
+                return jnp.where(places < n, terms, 0.0).sum()
+
+            return tuple(before + total(theta) for before, theta in zip(sums, thetas, strict=True))
+
+        sums = lax.fori_loop(0, -(-n // size), add, tuple(jnp.zeros(()) for _ in thetas))
+
+        def known(theta: Array) -> Array:
+            prior = problem.log_prior(theta)
+            return prior + sum_of_expansions(theta, problem) if self.proxy else prior
+
+        return tuple(known(theta) + N / n * one for theta, one in zip(thetas, sums, strict=True))
+
+
+def total_variation_bound(C: float, rho: float, error: float) -> float:
+    """Bound how far the law of a noisy chain is from the posterior, in total variation, in the limit of many steps.
+
+    It is (λ + C ρ^λ / (1 - ρ)) · error with λ = ⌈log(1/C) / log ρ⌉, and at least 1: that is Σ_n min(1, C ρⁿ) · error.
+    The same number bounds the distance between the exact and the noisy chain after any number of steps from one start.
+    It says nothing from 1 on.
+
+    It applies to a fresh subset at every step, as of `Noisy`. It does not apply to LWA, whose subsets are a Markov
+    chain: there the error of one step depends on those before.
+
+    Parameters
+    ----------
+    C, rho
+        Of the exact kernel P, which must be uniformly ergodic: ∫ |Pⁿ(θ, dx) - π(dx)| ≤ C ρⁿ for all θ and n. This is
+        twice the distance in total variation: where that is at most c ρⁿ, C = 2c.
+    error
+        sup over θ of ∫ q(θ, θ′) E|α̂(θ, θ′) - α(θ, θ′)| dθ′, the mean error of the acceptance probability.
+
+    References
+    ----------
+    Alquier, Friel, Everitt and Boland (2016); Mitrophanov (2005), Sensitivity and convergence of
+    uniformly ergodic Markov chains.
+
+    Examples
+    --------
+    >>> from lwa.rivals import total_variation_bound
+    >>> total_variation_bound(C=2.0, rho=0.5, error=0.01)
+    0.03
+    """
+    require_positive("C", C, 2.0)
+    require_share("rho", rho, 0.5)
+    if not is_real(error) or not 0.0 <= error <= 1.0:
+        raise InputError(
+            f"error={error!r} is a mean distance between probabilities: it lies in [0, 1]. Pass error=0.01."
+        )
+    steps = max(1, math.ceil(math.log(1.0 / C) / math.log(rho)))
+    return (steps + C * rho**steps / (1.0 - rho)) * error

@@ -1,0 +1,249 @@
+"""Pseudo-marginal M-H on few rows: an estimate of the likelihood in its place (Quiroz, Tran, Villani, Kohn, Dang)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from lwa.decision import accepts, choose, probability
+from lwa.errors import InputError, one_of
+from lwa.parameters.random_walk import Tuning, is_real
+from lwa.rivals.hyperparameters import require_whole
+from lwa.rivals.problem import Problem
+from lwa.rivals.proxy import READS, remainders, sum_of_expansions
+from lwa.rivals.rival import Info, Rival, first_walk, proposal
+
+ROWS_AT_A_TIME = 64
+"""Rows in one evaluation: more save little time each, and more of the last evaluation is thrown away."""
+NOISY = 2.4
+"""√2 · 1.7, sd of log Ẑ(θ′)/Ẑ(θ) that chains bear: sd(log Ẑ) is best between 1 and 1.7 (Doucet et al. 2015)."""
+OFTEN = 0.05
+"""Share of negative signs p beyond which more rows pay: p = 0.05 already takes 1 - (1 - 2p)² = 19 % of the draws."""
+
+
+class Estimate(NamedTuple):
+    """Ẑ of the likelihood at a θ, up to a constant."""
+
+    log: Array  # log |Ẑ|
+    sign: Array  # ±1
+    variance: Array  # of log |Ẑ|, itself an estimate
+    minibatches: Array
+
+
+class State(NamedTuple):
+    """θ, its estimate and the randomness that this came from, all of which are kept until a proposal is accepted."""
+
+    theta: Array
+    lp: Array  # log p(θ) + log |Ẑ|
+    sign: Array
+    variance: Array
+    keys: Array  # (blocks,)
+    walk: Tuning
+
+
+@dataclass(frozen=True)
+class PseudoMarginal(Rival):
+    """Accept θ′ with probability min(1, |Ẑ′| p(θ′) / |Ẑ| p(θ)), Ẑ being an estimate of the likelihood from some rows.
+
+    With q_N(θ) the sum over all rows of their second-order Taylor expansions at the mode, known in closed form, and
+    d(θ) the sum of what these leave, the likelihood is exp(q_N + d) up to a constant.
+
+    `"block_poisson"`, exact: from X_l ~ Poisson(1) minibatches for each of λ = `blocks` blocks,
+
+        Ẑ = exp(q_N) ∏_{l=1…λ} ∏_{h=1…X_l} (1 + d̂_{hl} / λ),   E[Ẑ] = exp(q_N + d),
+
+    where d̂ is N times the mean over `minibatch` rows drawn with replacement. It is the paper's with the lower bound
+    a = -λ. Ẑ may be negative. The draws are then those of |Ẑ|: weighted by `sample_stats["sign"]` they are exact, as
+    Σ s θ / Σ s is for the mean; unweighted they are not.
+
+    `"difference"`, approximate: from m = `blocks` · `minibatch` rows drawn with replacement,
+
+        log Ẑ = q_N + N mean(d_k) - N²/(2m) var(d_k),
+
+    which is unbiased where the mean of d_k over m rows is Gaussian with this variance.
+
+    The randomness of Ẑ consists of blocks, of which each proposal redraws some: the noise of Ẑ′ and Ẑ then largely
+    cancels. `sample_stats["log_noise"]` estimates sd(log |Ẑ|).
+
+    Parameters
+    ----------
+    estimator
+        `"block_poisson"` or `"difference"`.
+    minibatch
+        Rows of one minibatch.
+    blocks
+        λ: blocks of randomness, and of minibatches on average. Signs become negative where λ is not many times the sd
+        of d̂: of all ways to read so many rows, one row a minibatch has the fewest of them.
+    refreshed
+        The share of the blocks that a proposal redraws, at random; 1 draws all rows anew. A small share lets chains
+        move where sd(log Ẑ) is past 1, a large one lets them forget the noise sooner where it is small.
+
+    References
+    ----------
+    Andrieu and Roberts (2009), The pseudo-marginal approach for efficient Monte Carlo computations; Quiroz, Tran,
+    Villani, Kohn and Dang (2021), The block-Poisson estimator for optimally tuned exact subsampling MCMC; Quiroz, Kohn,
+    Villani and Tran (2019), Speeding up MCMC by efficient data subsampling, for the difference estimator.
+    """
+
+    estimator: str = "block_poisson"
+    minibatch: int = 1
+    blocks: int = 100
+    refreshed: float = 0.1
+    name = "pseudo_marginal"
+    paper = "Andrieu and Roberts 2009; Quiroz et al. 2019, 2021"
+    expands = True
+
+    def __post_init__(self) -> None:
+        """Refuse what is no estimator, no number of rows and no share."""
+        if self.estimator not in ("block_poisson", "difference"):
+            raise one_of("estimator", self.estimator, ["block_poisson", "difference"])
+        require_whole("minibatch", self.minibatch, 1, 1)
+        require_whole("blocks", self.blocks, 1, 100)
+        if self.minibatch * self.blocks < 2 and self.estimator == "difference":
+            raise InputError("minibatch=1 and blocks=1 leave one row, which has no variance. Pass minibatch=10.")
+        if not is_real(self.refreshed) or not 0.0 < self.refreshed <= 1.0:
+            raise InputError(f"refreshed={self.refreshed!r} must lie in (0, 1]. Pass refreshed=0.1.")
+
+    @property
+    def label(self) -> str:
+        """With the estimator."""
+        return f"pseudo-marginal, {self.estimator.replace('_p', '-P')}"
+
+    @property
+    def exact(self) -> bool:  # type: ignore[override]
+        """Only an unbiased estimate leads to the posterior."""
+        return self.estimator == "block_poisson"
+
+    @property
+    def redrawn(self) -> int:
+        """Blocks that a proposal redraws."""
+        return max(1, round(self.refreshed * self.blocks))
+
+    def noise_between(self, noise: float) -> float:
+        """sd of log |Ẑ′| - log |Ẑ| at one θ, from that of log |Ẑ|: only blocks that are redrawn differ."""
+        return noise * (2.0 * self.redrawn / self.blocks) ** 0.5
+
+    def init(self, key: Array, theta: Array, problem: Problem) -> State:
+        """An estimate from all blocks."""
+        keys = jax.random.split(key, self.blocks)
+        found = self.estimate(theta, keys, problem)
+        lp = problem.log_prior(theta) + found.log
+        lp = jnp.where(jnp.isnan(lp), -jnp.inf, lp)  # so that the chain can leave
+        return State(theta, lp, found.sign, found.variance, keys, first_walk(theta, problem))
+
+    def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Info]:
+        """Propose θ and some of the randomness, estimate, accept or leave."""
+        moving, placing, refreshing = jax.random.split(key, 3)
+        proposed, log_u = proposal(moving, state)
+        # Which blocks are redrawn does not depend on the state, so that the law of the keys is left as it is.
+        first = jax.random.randint(placing, (), 0, self.blocks)
+        anew = (jnp.arange(self.blocks) - first) % self.blocks < self.redrawn
+        keys = jnp.where(anew, jax.random.split(refreshing, self.blocks), state.keys)
+        found = self.estimate(proposed, keys, problem)
+        new = problem.log_prior(proposed) + found.log
+        invalid = ~(new < jnp.inf)
+        log_ratio = jnp.where(invalid, -jnp.inf, new - state.lp)
+        accept = accepts(log_u, log_ratio)
+        after: State = choose(accept, State(proposed, new, found.sign, found.variance, keys, state.walk), state)
+        rows = found.minibatches * self.minibatch * READS
+        extra = {"log_noise": jnp.sqrt(after.variance)} | ({"sign": after.sign} if self.exact else {})
+        return after, Info(probability(log_ratio), accept, invalid, rows, jnp.asarray(jnp.nan), extra)
+
+    def estimate(self, theta: Array, keys: Array, problem: Problem) -> Estimate:
+        """Ẑ(θ) by these keys."""
+        of = block_poisson if self.estimator == "block_poisson" else difference
+        return of(theta, keys, self.minibatch, problem)
+
+    def tell(self, extra: dict[str, Any]) -> list[str]:
+        """Whether signs are negative, and whether Ẑ is too noisy for chains to move."""
+        told, sign, noise = [], extra.get("sign"), extra.get("log_noise")
+        if sign is not None and (negative := float(np.mean(sign < 0))):
+            more = f" Pass blocks={2 * self.blocks} for fewer of them." if negative > OFTEN else ""
+            told.append(
+                f"{100 * negative:.2g} % of the draws have a negative sign, and only weighted draws are exact: weight "
+                f"them by sample_stats['sign'], as in (sign * theta).sum() / sign.sum().{more}"
+            )
+        if noise is not None and not (between := self.noise_between(float(np.median(noise)))) < NOISY:
+            told.append(
+                f"The estimated log ratio has a noise of sd {between:.2g}, and beyond {NOISY} chains stick. "
+                f"Pass blocks={4 * self.blocks}, or a smaller share than refreshed={self.refreshed:g}."
+            )
+        return told
+
+
+def block_poisson(theta: Array, keys: Array, minibatch: int, problem: Problem) -> Estimate:
+    """exp(q_N) ∏ (1 + d̂/λ) over Poisson(1) minibatches for each of the λ keys.
+
+    E ∏_{h=1…X} (1 + d̂_h/λ) = E (1 + d/λ)^X = exp(d/λ) for each key. As the sum of Poisson(λ) terms, log |Ẑ| has a
+    variance that the sum of their squares estimates.
+    """
+    counting, drawing = apart(keys)
+    counts = jax.vmap(lambda key: jax.random.poisson(key, 1.0, dtype=jnp.int64))(counting)
+    blocks = len(keys)
+
+    def add(sums: tuple[Array, Array, Array], found: Array, new: Array) -> tuple[Array, Array, Array]:
+        factors = jnp.where(new, 1.0 + problem.length * found.mean(1) / blocks, 1.0)
+        logs = jnp.log(jnp.abs(factors))
+        return sums[0] + logs.sum(), sums[1] + (logs**2).sum(), sums[2] + (factors < 0.0).sum()
+
+    start = (jnp.zeros(()), jnp.zeros(()), jnp.zeros((), jnp.int64))
+    total, squares, negative = over_minibatches(add, start, theta, drawing, counts, minibatch, problem)
+    return Estimate(sum_of_expansions(theta, problem) + total, 1 - 2 * (negative % 2), squares, counts.sum())
+
+
+def difference(theta: Array, keys: Array, minibatch: int, problem: Problem) -> Estimate:
+    """log Ẑ = q_N + N mean(d_k) - N²/(2m) var(d_k) from one minibatch a key."""
+    counts, m = jnp.ones(len(keys), jnp.int64), len(keys) * minibatch
+
+    def add(sums: tuple[Array, Array], found: Array, new: Array) -> tuple[Array, Array]:
+        found = jnp.where(new[:, None], found, 0.0)
+        return sums[0] + found.sum(), sums[1] + (found**2).sum()
+
+    start = (jnp.zeros(()), jnp.zeros(()))
+    total, squares = over_minibatches(add, start, theta, apart(keys)[1], counts, minibatch, problem)
+    spread = jnp.maximum(squares - total**2 / m, 0.0) / (m - 1)
+    variance = problem.length**2 / m * spread
+    log = sum_of_expansions(theta, problem) + problem.length * total / m - 0.5 * variance
+    return Estimate(log, jnp.ones((), jnp.int64), variance, counts.sum())
+
+
+def apart(keys: Array) -> tuple[Array, Array]:
+    """Of each block, a key for the number of its minibatches and one for their rows."""
+    both = jax.vmap(jax.random.split)(keys)
+    return both[:, 0], both[:, 1]
+
+
+def over_minibatches(
+    add: Callable[[Any, Array, Array], Any],
+    start: Any,
+    theta: Array,
+    keys: Array,
+    counts: Array,
+    minibatch: int,
+    problem: Problem,
+) -> Any:
+    """`add(sums, d_k of some minibatches, which of these are there)`, over the first so many minibatches of each key.
+
+    Several minibatches are evaluated at once, and no more are read than there are.
+    """
+    ends, blocks = jnp.cumsum(counts), len(keys)
+    total, at_once = ends[-1], max(1, min(blocks, ROWS_AT_A_TIME // minibatch))
+
+    def more(i: Array, sums: Any) -> Any:
+        number = i * at_once + jnp.arange(at_once)
+        block = jnp.minimum(jnp.searchsorted(ends, number, side="right"), blocks - 1)
+        place = number - ends[block] + counts[block]
+        rows = jax.vmap(lambda key, h: drawn(jax.random.fold_in(key, h), minibatch, problem.length))(keys[block], place)
+        found = remainders(theta, problem.take(rows.ravel()), problem).reshape(rows.shape)
+        return add(sums, found, number < total)
+
+    return lax.fori_loop(0, -(-total // at_once), more, start)
+
+
+def drawn(key: Array, count: int, N: int) -> Array:
+    """So many of N rows, with replacement."""
+    return jax.random.randint(key, (count,), 0, N)
