@@ -55,6 +55,7 @@ class Noisy(Rival):
     name = "noisy"
     paper = "Alquier, Friel, Everitt and Boland 2016"
     exact = False
+    independent = "estimates the acceptance ratio from single rows drawn at random"
 
     def __post_init__(self) -> None:
         """Refuse what is no number of rows."""

@@ -95,6 +95,7 @@ class PseudoMarginal(Rival):
     refreshed: float = 0.1
     name = "pseudo_marginal"
     paper = "Andrieu and Roberts 2009; Quiroz et al. 2019, 2021"
+    independent = "estimates the likelihood from single rows drawn at random"
     expands = True
 
     def __post_init__(self) -> None:
