@@ -91,7 +91,7 @@ def promised_by_austerity(distances, rival):
     return np.array(chances)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "lognormal"])
+@pytest.mark.parametrize("name", ["gaussian", pytest.param("lognormal", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rival", [Confidence(), Confidence(proxy=True), Confidence(growth="linear")], ids=str)
 def test_the_confidence_sampler_decides_like_metropolis(rival, name):
     """Wrong in δ = 10 % of the steps at the most; of 400 decisions, as many as would come by chance in 1 of 1000."""
@@ -128,6 +128,7 @@ def test_austerity_fails_on_heavy_tails():
     assert found.wrong.mean() - promised.mean() > 6 * error
 
 
+@pytest.mark.slow
 def test_austeritys_draws_of_heavy_tails_are_too_wide():
     """By 20 % or more, where Metropolis-Hastings is right to its own error."""
     case = simulate("lognormal", 20_000, 1)

@@ -5,6 +5,7 @@ import pytest
 from tests.rivals import conjugate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["metropolis", "delayed_acceptance"])
 def test_the_law_of_the_draws(name):
     t, what = conjugate.worst_t(conjugate.fit(name))

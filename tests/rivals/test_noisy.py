@@ -94,6 +94,7 @@ def test_subsets_that_take_several_evaluations(problem, monkeypatch):
     np.testing.assert_allclose(rival.log_posteriors(jax.random.key(3), thetas, problem), whole, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_noise_widens_the_law():
     """The acceptance rate and the spread of draws from few rows: what makes it approximate."""
     run = conjugate.fit("noisy", subset_size=20, draws=500, chains=4)

@@ -142,6 +142,7 @@ def worst_t(run, weights):
     return furthest_from({"theta": stats.norm()}, run.posterior, weights)
 
 
+@pytest.mark.slow
 def test_the_law_of_the_draws_is_exact_with_signs_and_known_without():
     blocks = 2
     with pytest.warns(LwaWarning, match=r"% of the draws have a negative sign.*sample_stats\['sign'\]"):
@@ -167,12 +168,14 @@ class Forgetful(PseudoMarginal):
         return super().step(key, self.init(again, state.theta, problem)._replace(walk=state.walk), problem)
 
 
+@pytest.mark.slow
 def test_an_estimate_that_is_not_kept_gives_another_law():
     with pytest.warns(LwaWarning, match="negative sign"):
         run = fit(Forgetful(blocks=2, refreshed=0.5))
     assert worst_t(run, run.sample_stats["sign"])[0] > 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["block_poisson", "difference"])
 def test_the_law_of_the_draws_where_all_rows_leave_the_same(estimator):
     """On the conjugate model all d_k are equal: the difference estimator is then exact, too."""
