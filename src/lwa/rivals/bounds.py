@@ -1,0 +1,273 @@
+"""Lower bounds of each row's likelihood that are quadratic in θ, so that their sum over all rows is known."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from lwa.errors import InputError, ModelError
+from lwa.models.check import named, users_function
+from lwa.models.model import sums_over_units
+from lwa.rivals.hyperparameters import require_positive
+from lwa.rivals.problem import Problem
+from lwa.rows.slots import double
+from lwa.rows.units import Stretch
+
+type Bound = Callable[[Any, Any, Any], Array]
+"""`(theta, rows, mode) -> (n,)`: b_k(θ). Only b_k(θ) - b_k(θ̂) matters: at the mode θ̂ it is made to touch."""
+
+TRIED_ROWS = 1000
+TRIED_SDS = (1.0, 3.0, 10.0)
+TRIED_DIRECTIONS = 4
+ROUNDING = 1e-10
+"""How far a bound may exceed or bend, against the size of the terms: some 10⁵ times the rounding of one operation."""
+
+
+@dataclass(frozen=True)
+class JaakkolaJordan:
+    """The bound of a logistic regression, which touches at the mode.
+
+    With s = (2y - 1) xᵀβ, y being 0 or 1, ξ = |xᵀβ̂| and λ(ξ) = tanh(ξ/2) / 4ξ,
+
+        log σ(s) ≥ log σ(ξ) + (s - ξ)/2 - λ(ξ) (s² - ξ²).
+
+    Parameters
+    ----------
+    x, y
+        The columns of the covariates and of the outcome.
+    beta
+        The parameter of the coefficients; None where θ is that array itself.
+
+    References
+    ----------
+    Jaakkola and Jordan (2000), Bayesian parameter estimation via variational methods.
+    """
+
+    x: str | int = "x"
+    y: str | int = "y"
+    beta: str | None = "beta"
+
+    def __call__(self, theta: Any, rows: Any, mode: Any) -> Array:
+        """b_k(θ) of each row."""
+        sign = 2.0 * column(rows, self.y, "y", self) - 1.0
+        s = sign * predictor(self, theta, rows)
+        xi = jnp.abs(predictor(self, mode, rows))
+        safe = jnp.where(xi > 0.0, xi, 1.0)
+        bend = jnp.where(xi > 0.0, jnp.tanh(safe / 2.0) / (4.0 * safe), 0.125)
+        return jax.nn.log_sigmoid(xi) + (s - xi) / 2.0 - bend * (s**2 - xi**2)
+
+
+@dataclass(frozen=True)
+class StudentT:
+    """The bound of a linear regression with Student's t errors of known scale, which touches at the mode.
+
+    With u = (y - xᵀβ)² / (df scale²) and u₀ the same at the mode,
+
+        -(df + 1)/2 log(1 + u) ≥ -(df + 1)/2 [log(1 + u₀) + (u - u₀) / (1 + u₀)],
+
+    because the logarithm lies under its tangents.
+
+    Parameters
+    ----------
+    df, scale
+        Degrees of freedom and scale of the errors.
+    x, y
+        The columns of the covariates and of the outcome.
+    beta
+        The parameter of the coefficients; None where θ is that array itself.
+
+    References
+    ----------
+    Maclaurin and Adams (2014), Firefly Monte Carlo: exact MCMC with subsets of data.
+    """
+
+    df: float
+    scale: float
+    x: str | int = "x"
+    y: str | int = "y"
+    beta: str | None = "beta"
+
+    def __post_init__(self) -> None:
+        """Refuse what is no number of degrees of freedom and no scale."""
+        require_positive("df", self.df, 4.0)
+        require_positive("scale", self.scale, 1.0)
+
+    def __call__(self, theta: Any, rows: Any, mode: Any) -> Array:
+        """b_k(θ) of each row."""
+        y = column(rows, self.y, "y", self)
+        u, at_mode = ((y - predictor(self, at, rows)) ** 2 / (self.df * self.scale**2) for at in (theta, mode))
+        return -(self.df + 1.0) / 2.0 * (jnp.log1p(at_mode) + (u - at_mode) / (1.0 + at_mode))
+
+
+def predictor(bound: JaakkolaJordan | StudentT, theta: Any, rows: Any) -> Array:
+    """xᵀβ of each row."""
+    beta = theta
+    if bound.beta is not None:
+        if not isinstance(theta, Mapping) or bound.beta not in theta:
+            has = f"the parameters {sorted(theta)}" if isinstance(theta, Mapping) else "no named parameters"
+            raise ModelError(
+                f"{type(bound).__name__} looks for the parameter beta={bound.beta!r}, but theta has {has}. Pass "
+                "beta= the name of the coefficients, or beta=None where theta is that array."
+            )
+        beta = theta[bound.beta]
+    if isinstance(beta, Mapping):
+        raise ModelError(
+            f"{type(bound).__name__}(beta=None) takes theta for the array of coefficients, but it has the parameters "
+            f"{sorted(beta)}. Pass beta= the name of one of them."
+        )
+    x = column(rows, bound.x, "x", bound)
+    x, beta = x.reshape(len(x), math.prod(x.shape[1:])), jnp.ravel(beta)
+    if x.shape[1] != len(beta):
+        raise ModelError(
+            f"{type(bound).__name__} multiplies column {bound.x!r}, of {x.shape[1]} entries a row, with {len(beta)} "
+            "coefficients. Pass x= the column that has an entry for each of them, or a bound of your own."
+        )
+    return x @ beta
+
+
+def column(rows: Any, name: str | int, role: str, bound: Any) -> Array:
+    """A column by name, or by its position in a tuple."""
+    held = dict(rows) if isinstance(rows, Mapping) else dict(enumerate(rows)) if isinstance(rows, tuple | list) else {}
+    if name not in held:
+        has = f"has the columns {list(held)}" if held else "is a single array"
+        raise ModelError(
+            f"{type(bound).__name__} looks for the column {role}={name!r}, but the data {has}. Pass {role}= the right "
+            "one, or a bound of your own: (theta, rows, mode) -> (n,)."
+        )
+    return held[name]
+
+
+class Collapsed(NamedTuple):
+    """The bounds of all rows: what makes each touch its log-likelihood at θ̂, and their sum, which is quadratic."""
+
+    lift: Array  # (N,)  log f(Y_k|θ̂) - b_k(θ̂)
+    slope: Array  # (d,)  Σ ∇b_k(θ̂)
+    bend: Array  # (d, d)  Σ ∇²b_k(θ̂)
+
+
+def bare(bound: Bound, theta: Array, rows: Any, problem: Problem) -> Array:
+    """b_k(θ) of some rows, or of units the sum over their rows, in float64."""
+    assert problem.gaussian is not None
+    here, mode = problem.model.unravel(theta), problem.model.unravel(problem.gaussian.theta)
+    rows = jax.tree.map(double, rows)
+    if isinstance(rows, Stretch):
+        return sums_over_units(lambda theta, rows: bound(theta, rows, mode), here, rows)
+    return jnp.asarray(bound(here, rows, mode), jnp.float64)
+
+
+def log_bound_of_all(theta: Array, collapsed: Collapsed, problem: Problem) -> Array:
+    """Σ log B_k(θ) over all rows, up to a constant, in O(d²)."""
+    assert problem.gaussian is not None
+    away = theta - problem.gaussian.theta
+    return collapsed.slope @ away + 0.5 * away @ (collapsed.bend @ away)
+
+
+def expected_gap(collapsed: Collapsed, problem: Problem) -> Array:
+    """E Σ log f(Y_k|θ)/B_k(θ) over all rows, for draws of the Gaussian at the mode: ½ tr[(J_N - H_N) F Fᵀ]."""
+    assert problem.gaussian is not None
+    F = problem.gaussian.factor
+    return 0.5 * jnp.trace(F.T @ (-collapsed.bend - problem.gaussian.curvature) @ F)
+
+
+def gaps(bound: Bound, theta: Array, places: Array, collapsed: Collapsed, problem: Problem) -> tuple[Array, Array]:
+    """log f(Y_k|θ) - log B_k(θ) ≥ 0 of the rows in these places, and where that is broken beyond rounding."""
+    rows, lift = problem.take(places), collapsed.lift[places]
+    term, value = problem.terms(theta, rows), bare(bound, theta, rows, problem)
+    gap = term - value - lift
+    return gap, ~(gap >= -ROUNDING * (1.0 + jnp.abs(term) + jnp.abs(value) + jnp.abs(lift)))
+
+
+@partial(jax.jit, static_argnames=("bound",))
+def collapse(bound: Bound, problem: Problem) -> Collapsed:
+    """One pass over all rows, at the mode."""
+    assert problem.gaussian is not None
+    mode, size = problem.gaussian.theta, problem.block
+
+    def add(i: Array, found: Collapsed) -> Collapsed:
+        first = jnp.minimum(i * size, problem.length - size)  # the last block overlaps the one before it
+        rows = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, first, size), problem.rows)
+        own = first + jnp.arange(size) >= i * size
+
+        def total(theta: Array) -> Array:
+            return jnp.where(own, bare(bound, theta, rows, problem), 0.0).sum()
+
+        lift = problem.terms(mode, rows) - bare(bound, mode, rows, problem)
+        slope = jax.grad(total)
+        return Collapsed(
+            lax.dynamic_update_slice(found.lift, lift, (first,)),
+            found.slope + slope(mode),
+            found.bend + jax.jacfwd(slope)(mode),
+        )
+
+    d = len(mode)
+    none = Collapsed(jnp.zeros(problem.length), jnp.zeros(d), jnp.zeros((d, d)))
+    return lax.fori_loop(0, -(-problem.length // size), add, none)
+
+
+class Trial(NamedTuple):
+    """How a bound does on some rows at one θ; both should be zero or less."""
+
+    excess: Array  # how far it is above the log-likelihood, beyond rounding
+    crooked: Array  # how far it is from its own second-order expansion at the mode, beyond rounding
+
+
+@partial(jax.jit, static_argnames=("bound",))
+def tried(bound: Bound, theta: Array, rows: Any, problem: Problem) -> Trial:
+    """The worst of these rows."""
+    assert problem.gaussian is not None
+    mode = problem.gaussian.theta
+    away = theta - mode
+
+    def along(at: Array) -> tuple[Array, Array]:
+        return jax.jvp(lambda x: bare(bound, x, rows, problem), (at,), (away,))
+
+    (touching, slope), (_, bend) = jax.jvp(along, (mode,), (away,))
+    here, there = problem.terms(theta, rows), problem.terms(mode, rows)
+    value = bare(bound, theta, rows, problem)
+    rounding = ROUNDING * (1.0 + sum(jnp.abs(part) for part in (value, touching, slope, bend, there)))
+    excess = (value - touching) - (here - there) - rounding
+    crooked = jnp.abs(value - touching - slope - 0.5 * bend) - rounding
+    return Trial(jnp.where(jnp.isnan(here), -jnp.inf, excess).max(), crooked.max())
+
+
+def require_bound(key: Array, bound: Bound, problem: Problem) -> None:
+    """Refuse what is no bound, or not quadratic, on a sample of rows and θ around the mode.
+
+    Raises
+    ------
+    InputError
+        With the θ at which it fails.
+    """
+    assert problem.gaussian is not None
+    model, mode = problem.model, problem.gaussian.theta
+    m = min(problem.block, TRIED_ROWS)  # rows are in a random order
+    rows = jax.tree.map(lambda leaf: leaf[:m], problem.rows)
+    with users_function("bound", "theta, rows and mode"):
+        came = jax.eval_shape(lambda theta: bare(bound, theta, rows, problem), mode).shape
+    if came != (m,):
+        raise InputError(f"bound returned shape {came} for {m} rows; one value a row, shape ({m},), is expected.")
+    one_way = jax.random.normal(key, (TRIED_DIRECTIONS, len(mode))) @ problem.gaussian.factor.T
+    directions = jnp.concatenate([one_way, -one_way])  # a bound that crosses is above on one side only
+    for sds in TRIED_SDS:
+        for direction in directions:
+            theta = mode + sds * direction
+            found = tried(bound, theta, rows, problem)
+            where = named(model, np.asarray(theta))
+            if not found.crooked <= 0.0:
+                raise InputError(
+                    f"bound is not quadratic in theta: at theta = {where} a row's differs by {found.crooked:.3g} from "
+                    "its second-order expansion at the mode. Their sum over all rows is then not known. Pass a bound "
+                    "that is quadratic in the unconstrained parameters."
+                )
+            if not found.excess <= 0.0:
+                raise InputError(
+                    f"bound exceeds the log-likelihood by {found.excess:.3g} at theta = {where}: it must lie below "
+                    "everywhere, and touch at the mode, to which lwa lifts it. Pass one that does, such as "
+                    "lwa.rivals.JaakkolaJordan() for a logistic regression whose y is 0 or 1."
+                )
