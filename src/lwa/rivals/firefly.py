@@ -98,6 +98,7 @@ class Firefly(Rival):
     name = "firefly"
     paper = "Maclaurin and Adams 2014"
     exact = True
+    independent = "switches single rows on and off"
     expands = True
 
     def __post_init__(self) -> None:
