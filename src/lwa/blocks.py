@@ -78,6 +78,8 @@ class Outcome:
 
 def carry_out(run: Run, display: Display) -> Outcome:
     """Tune, freeze, sample, block by block, until the draws are there, the budget is spent or Ctrl-C is pressed."""
+    for cohort in run.cohorts:
+        cohort.compiled()  # which no budget pays for
     settings, meter = run.settings, Meter(run.settings.budget)
     with interruptible() as interruption, ThreadPoolExecutor(os.cpu_count()) as pool:
         player = Player(run, meter, interruption, pool)

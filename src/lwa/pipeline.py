@@ -161,8 +161,12 @@ class Cohort:
 
         return write if self.problem.host else self.ahead.submit(write).result
 
-    def _next_page(self) -> None:
+    def compiled(self) -> None:
+        """Wait for what is compiled beside."""
         wait(self.warming)
+
+    def _next_page(self) -> None:
+        self.compiled()
         self.entries, noise = self.coming()
         self.coming = self._write_ahead()
         gain = np.zeros(self.problem.page) if self.frozen else steering_gain(self.moves + np.arange(self.problem.page))

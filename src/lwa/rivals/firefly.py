@@ -113,13 +113,14 @@ class Firefly(Rival):
 
     def excluded(self, setting: Setting) -> str:
         """Without a bound too."""
-        if self.bound is None:
+        reason = super().excluded(setting)
+        if not reason and self.bound is None:
             return (
                 "needs a lower bound of each row's likelihood whose product over rows is known: pass "
                 "bound=lwa.rivals.JaakkolaJordan() for a logistic regression, lwa.rivals.StudentT(df=4, scale=1) for a "
                 "linear one with Student's t errors, or a function (theta, rows, mode) -> (n,)"
             )
-        return super().excluded(setting)
+        return reason
 
     def prepare(self, key: Array, problem: Problem) -> tuple[Own, list[str]]:
         """Try the bound, then one pass at the mode."""
