@@ -85,6 +85,9 @@ def compare(
         str, typer.Option(help="Names between commas, 'lwa,metropolis,sgld'; auto: all that there are.")
     ] = "auto",
     subset_size: Annotated[int, typer.Option(help="Rows that a step of lwa reads.", min=1)] = 1000,
+    kernel: Annotated[
+        str, typer.Option(help="Rivals' proposals: gaussian, from the mode, as lwa's are; or walk, as in their papers.")
+    ] = "gaussian",
     chains: Annotated[int, typer.Option(help="Chains of each method.", min=1)] = 4,
     tune: Annotated[int, typer.Option(help="Steps that adapt and are dropped.", min=0)] = 1000,
     seed: Annotated[int, typer.Option(help="Of data and draws.", min=0)] = 1,
@@ -111,7 +114,7 @@ def compare(
     asked = "auto" if methods == "auto" else [name.strip() for name in methods.split(",") if name.strip()]
     found = run(
         case.model, case.data, asked, budget=budget, chains=chains, tune=tune, subset_size=subset_size,
-        bound=case.bound, seed=seed,
+        bound=case.bound, kernel=kernel, seed=seed,
     )  # fmt: skip
     found.save(folder)
     typer.echo(repr(found))

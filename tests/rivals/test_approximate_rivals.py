@@ -50,7 +50,7 @@ def both(key, rival, problem):
     theta = gaussian.theta + gaussian.factor @ jax.random.normal(starting, gaussian.theta.shape)
     state = rival.init(key, theta, problem)
     info = rival.step(stepping, state, problem)[1]
-    proposed, log_u = proposal(jax.random.split(stepping)[0], state)
+    proposed, log_u, _ = proposal(stepping, state, problem)
     log_ratio = log_posterior(proposed, problem) - log_posterior(theta, problem)
     terms = problem.terms(proposed, problem.rows) - problem.terms(theta, problem.rows)
     distance = (log_ratio - log_u) / (terms.std() * N**0.5)

@@ -190,6 +190,7 @@ def test_metropolis_is_metropolis():
         ("sgld", {"step_size": -1}, r"step_size=-1 must be positive"),
         ("metropolis", {"draws": "many"}, r"draws='many' must be a whole number"),
         ("metropolis", {"draws": "auto"}, r"draws='auto' needs a budget"),
+        ("metropolis", {"kernel": "nuts"}, r"kernel='nuts' is not known\. Valid: 'walk', 'gaussian'"),
         (Metropolis(), {"scale": 1}, r"has its own hyperparameters"),
     ],
 )

@@ -179,7 +179,7 @@ def test_an_estimate_that_is_not_kept_gives_another_law():
 @pytest.mark.parametrize("estimator", ["block_poisson", "difference"])
 def test_the_law_of_the_draws_where_all_rows_leave_the_same(estimator):
     """On the conjugate model all d_k are equal: the difference estimator is then exact, too."""
-    run = conjugate.fit("pseudo_marginal", estimator=estimator, draws=2000)
+    run = conjugate.fit("pseudo_marginal", estimator=estimator)
     assert run.attributes["exact"] is (estimator == "block_poisson")
     t, what = conjugate.worst_t(run, run.sample_stats.get("sign"))
     assert t < 5, what
@@ -199,7 +199,7 @@ def test_without_noise_it_is_metropolis_key_for_key():
     step, reference = jax.jit(noisy.step), jax.jit(plain.step)
     for key in jax.random.split(jax.random.key(1), 100):
         one, info = step(key, one, problem)
-        other, expected = reference(jax.random.split(key, 3)[0], other, problem)
+        other, expected = reference(key, other, problem)
         assert info.accepted == expected.accepted
         np.testing.assert_allclose(info.acceptance, expected.acceptance, rtol=1e-10)
         np.testing.assert_array_equal(one.theta, other.theta)
@@ -228,7 +228,7 @@ def test_a_proposal_without_a_log_density_is_rejected_and_counted():
     broken = lwa.Model(
         lambda theta, c: jnp.where(theta > 1.0, jnp.nan, c - 0.5 * theta**2 / N), lambda theta: 0.0 * theta, init=0.0
     )
-    rival, problem = PseudoMarginal(blocks=4), problem_of(EVEN, broken)
+    rival, problem = PseudoMarginal(blocks=50), problem_of(EVEN, broken)  # of 4, one in 55 would read no row at all
     state, counted = rival.init(jax.random.key(1), jnp.array([0.9]), problem), 0
     step = jax.jit(rival.step)
     for key in jax.random.split(jax.random.key(2), 100):

@@ -22,7 +22,7 @@ from lwa.randomness import Purpose, as_seed, generator
 from lwa.reference import Reference
 from lwa.result import Result
 from lwa.rivals.rival import Setting
-from lwa.rivals.sampling import at_the_mode, differentiable
+from lwa.rivals.sampling import as_kernel, at_the_mode, differentiable
 from lwa.settings import whole
 from lwa.starts import given_starts
 
@@ -40,6 +40,7 @@ def compare(
     tune: int = 1000,
     subset_size: int | str = 1000,
     bound: Any = None,
+    kernel: Any = "gaussian",
     seed: int | None = None,
     initvals: Any = None,
     reference: Any = None,
@@ -65,6 +66,9 @@ def compare(
         n of lwa.
     bound
         Firefly's lower bound of the likelihood, such as `lwa.rivals.JaakkolaJordan()`.
+    kernel
+        Where rivals' proposals come from: `"gaussian"`, the Gaussian at the mode, as lwa's own do, or `"walk"`, a
+        random walk, as most of their papers have it.
     initvals
         Starts, as `lwa.sample` takes them; else draws of the Gaussian at the mode, twice as wide.
     reference
@@ -90,9 +94,10 @@ def compare(
     """
     if not isinstance(model, Model):
         raise InputError(f"model is of type {type(model).__name__}. Pass a lwa.Model(log_likelihood, log_prior, init).")
-    chosen, seed = methods_of(methods, subset_size, bound), as_seed(seed)
+    chosen, seed = methods_of(methods, subset_size, bound, kernel), as_seed(seed)
     chains, tune = whole("chains", chains, least=1, example=4), whole("tune", tune, least=0, example=1000)
     allowed = as_budget(budget)
+    as_kernel(kernel)
     if budget is None:
         raise InputError("A comparison needs a budget. Pass budget='60 s', for example.")
     layout = lay_out(model, data)

@@ -66,6 +66,7 @@ class Other:
     """A rival in a comparison."""
 
     rival: Rival
+    kernel: Any = "walk"
 
     @property
     def label(self) -> str:
@@ -78,7 +79,7 @@ class Other:
 
     def run(self, model: Model, data: Any, common: dict[str, Any]) -> Result:
         """By `lwa.rivals.sample`."""
-        return rival_sample(self.rival, model, data, **common)
+        return rival_sample(self.rival, model, data, kernel=self.kernel, **common)
 
 
 RIVALS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -98,26 +99,26 @@ RIVALS: dict[str, tuple[str, dict[str, Any]]] = {
 NAMES = ["lwa", "lwa_exact", *RIVALS]
 
 
-def methods_of(asked: Any, subset_size: int | str, bound: Any) -> list[Method]:
+def methods_of(asked: Any, subset_size: int | str, bound: Any, kernel: Any = "walk") -> list[Method]:
     """By name, or as they are; `"auto"` are all."""
     if isinstance(asked, str):
         asked = NAMES if asked == "auto" else [asked]
     if not isinstance(asked, list | tuple) or not asked:
         raise InputError(f"methods={asked!r} is no list of methods. Pass methods=['lwa', 'metropolis'], for example.")
-    return [method_of(one, subset_size, bound) for one in asked]
+    return [method_of(one, subset_size, bound, kernel) for one in asked]
 
 
-def method_of(asked: Any, subset_size: int | str, bound: Any) -> Method:
+def method_of(asked: Any, subset_size: int | str, bound: Any, kernel: Any = "walk") -> Method:
     """One of them."""
     if isinstance(asked, Lwa):
         return asked
     if isinstance(asked, Rival):
-        return Other(asked)
+        return Other(asked, kernel)
     if asked in ("lwa", "lwa_exact"):
         return Lwa(subset_size, exact=asked == "lwa_exact")
     if isinstance(asked, str) and asked in RIVALS:
         name, options = RIVALS[asked]
-        return Other(rival_of(name, options | ({"bound": bound} if name == "firefly" else {})))
+        return Other(rival_of(name, options | ({"bound": bound} if name == "firefly" else {})), kernel)
     raise InputError(
         f"methods holds {asked!r}, which is not known. Valid: {', '.join(map(repr, NAMES))}, an object such as "
         "lwa.rivals.Austerity(epsilon=0.01), or lwa.comparison.Lwa(subset_size=100)."

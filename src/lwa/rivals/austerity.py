@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.scipy.special import betainc
@@ -61,10 +60,9 @@ class Austerity(Rival):
 
     def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Info]:
         """Propose, test."""
-        moving, drawing = jax.random.split(key)
-        proposed, log_u = proposal(moving, state)
+        proposed, log_u, log_hastings = proposal(key, state, problem)
         N = problem.length
-        threshold = (log_u + problem.log_prior(state.theta) - problem.log_prior(proposed)) / N  # ψ
+        threshold = (log_u - log_hastings + problem.log_prior(state.theta) - problem.log_prior(proposed)) / N  # ψ
 
         def sure(seen: Seen, look: Array) -> Array:
             n = seen.read
@@ -73,7 +71,7 @@ class Austerity(Rival):
             return tail(jnp.abs(seen.mean - threshold) / error, n - 1) < self.epsilon
 
         found = decide(
-            drawing, lambda rows: problem.terms(proposed, rows) - problem.terms(state.theta, rows), threshold, sure,
+            key, lambda rows: problem.terms(proposed, rows) - problem.terms(state.theta, rows), threshold, sure,
             lambda count, _: count + self.batch, min(self.batch, N), problem,
         )  # fmt: skip
         theta = choose(found.accept, proposed, state.theta)

@@ -123,10 +123,9 @@ class Confidence(Rival):
 
     def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Info]:
         """Propose, read until it is sure."""
-        moving, drawing = jax.random.split(key)
-        proposed, log_u = proposal(moving, state)
+        proposed, log_u, log_hastings = proposal(key, state, problem)
         N = problem.length
-        threshold = (log_u + problem.log_prior(state.theta) - problem.log_prior(proposed)) / N  # ψ
+        threshold = (log_u - log_hastings + problem.log_prior(state.theta) - problem.log_prior(proposed)) / N  # ψ
         if self.proxy:
             threshold += (sum_of_expansions(state.theta, problem) - sum_of_expansions(proposed, problem)) / N
         known = self.range_between(state.theta, proposed, problem)
@@ -141,7 +140,7 @@ class Confidence(Rival):
             bound = jnp.sqrt(2.0 * seen.variance * log / seen.read) + 3.0 * reach * log / seen.read
             return jnp.abs(seen.mean - threshold) >= bound
 
-        found = decide(drawing, terms, threshold, sure, self.grown, min(self.first, N), problem)
+        found = decide(key, terms, threshold, sure, self.grown, min(self.first, N), problem)
         theta = choose(found.accept, proposed, state.theta)
         reads = found.drawn * 2 * (READS if self.proxy else 1)
         info = Info(

@@ -79,11 +79,11 @@ class DelayedAcceptance(Rival):
 
     def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Info]:
         """Propose, block by block."""
-        moving, deciding = jax.random.split(key)
-        proposed, _ = proposal(moving, state)
+        proposed, _, log_hastings = proposal(key, state, problem)
         count, ends = len(self.shares), jnp.asarray(self.ends(problem.length))
-        log_u = jnp.log(jax.random.uniform(deciding, (count,)))
+        log_u = jnp.log(jax.random.uniform(key, (count,)))
         prior = problem.log_prior(proposed)
+        shares = jnp.asarray(self.shares)  # of Q(θ′, θ)/Q(θ, θ′) too: what Q knows of the target, it knows of all rows
 
         def more(carry: Carry) -> Array:
             return carry.alive & (carry.block < count)
@@ -91,7 +91,7 @@ class DelayedAcceptance(Rival):
         def one(carry: Carry) -> Carry:
             k = carry.block
             value = problem.log_likelihood(proposed, jnp.where(k == 0, 0, ends[k - 1]), ends[k])
-            log_ratio = value - state.blocks[k] + jnp.where(k == 0, prior - state.prior, 0.0)
+            log_ratio = value - state.blocks[k] + jnp.where(k == 0, prior - state.prior, 0.0) + shares[k] * log_hastings
             invalid = ~(log_ratio < jnp.inf)
             log_ratio = jnp.where(invalid, -jnp.inf, log_ratio)
             return Carry(k + 1, accepts(log_u[k], log_ratio), carry.values.at[k].set(value), carry.invalid | invalid)

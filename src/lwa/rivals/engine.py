@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from lwa.blocks import TUNE_SHARE, Blocks, may_be_kept, told
 from lwa.budget import Budget, Meter
-from lwa.parameters.random_walk import Tuning
+from lwa.parameters.kernel import Info as Heard
+from lwa.parameters.kernel import Metropolis
 from lwa.progress import Display, Interruption, interruptible
 from lwa.randomness import Purpose, keys
 from lwa.rivals.eager import always_compiled
 from lwa.rivals.problem import Problem
 from lwa.rivals.record import Record, Steps
-from lwa.rivals.rival import WALK, Info, Rival
+from lwa.rivals.rival import Info, Rival, noise_of
 from lwa.settings import KEPT
 
 PAGE = 1024
@@ -229,27 +230,32 @@ def advance(
     def body(i: Array, carry: tuple[Chain, Page]) -> tuple[Chain, Page]:
         (state, recent), page = carry
         number = first + i
-        state, info = rival.step(key_of(key, number), state, problem)
+        own = key_of(key, number)
+        state, info = rival.step(own, state, problem)
         page = noted(page, i, noted_as(state.theta, info))
         if rival.walks:
             recent = recent.at[number % LEARN_EVERY].set(state.theta)
-            state = state._replace(walk=adapted(state.walk, info, recent, number, tuning))
+            noise = noise_of(own, state.theta)
+            walk = adapted(state.walk, noise, info.acceptance, recent, number, tuning, problem.kernel)
+            state = state._replace(walk=walk)
         return Chain(state, recent), page
 
     return lax.fori_loop(0, steps, body, (chain, room))
 
 
-@always_compiled
-def adapted(walk: Tuning, info: Info, recent: Array, number: Array, tuning: Array) -> Tuning:
+@partial(always_compiled, static=("kernel",))
+def adapted(
+    walk: Any, noise: Any, acceptance: Array, recent: Array, number: Array, tuning: Array, kernel: Metropolis
+) -> Any:
     """Towards the acceptance rate, and every so many steps by the covariance of the path, unless the mode gave one.
 
     After tune nothing changes: the gain is zero.
     """
-    heard: Any = info
-    walk = WALK.steer(walk, None, heard, jnp.where(tuning, (number + 2.0) ** -0.6, 0.0))
+    heard = Heard(acceptance, None, None, None, {})
+    walk = kernel.steer(walk, noise, heard, jnp.where(tuning, (number + 2.0) ** -0.6, 0.0))
     return lax.cond(
         tuning & ((number + 1) % LEARN_EVERY == 0),
-        lambda walk: WALK.adapt(walk, recent, number + 1.0),
+        lambda walk: kernel.adapt(walk, recent, number + 1.0),
         lambda walk: walk,
         walk,
     )

@@ -156,15 +156,14 @@ class Firefly(Rival):
 
     def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Info]:
         """θ given the lights, then the lights given θ."""
-        moving, lighting = jax.random.split(key)
-        state, info = self.move(moving, state, problem)
-        state, reads, broken = self.relight(lighting, state, problem)
+        state, info = self.move(key, state, problem)
+        state, reads, broken = self.relight(key, state, problem)
         extra = {"n_bright": state.n_bright, "broken_bounds": info.extra["broken_bounds"] + broken}
         return state, info._replace(rows=info.rows + reads, extra=extra)
 
     def move(self, key: Array, state: State, problem: Problem) -> tuple[State, Info]:
         """Propose, read the bright rows, accept or leave."""
-        proposed, log_u = proposal(key, state)
+        proposed, log_u, log_hastings = proposal(key, state, problem)
         other = 1 - state.side
 
         def read(i: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -180,7 +179,7 @@ class Firefly(Rival):
         dark = self.dark(proposed, problem)
         new = dark + bright
         invalid = ~(new < jnp.inf)
-        log_ratio = jnp.where(invalid, -jnp.inf, new - state.dark - state.bright)
+        log_ratio = jnp.where(invalid, -jnp.inf, new - state.dark - state.bright + log_hastings)
         accept = accepts(log_u, log_ratio)
         theta, dark, bright, side = choose(
             accept, (proposed, dark, bright, other), (state.theta, state.dark, state.bright, state.side)

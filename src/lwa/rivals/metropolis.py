@@ -41,10 +41,10 @@ class Metropolis(Rival):
 
     def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Info]:
         """Propose, one pass, accept or leave."""
-        proposed, log_u = proposal(key, state)
+        proposed, log_u, log_hastings = proposal(key, state, problem)
         new = log_posterior(proposed, problem)
         invalid = ~(new < jnp.inf)
-        log_ratio = jnp.where(invalid, -jnp.inf, new - state.lp)
+        log_ratio = jnp.where(invalid, -jnp.inf, new - state.lp + log_hastings)
         accept = accepts(log_u, log_ratio)
         theta, lp = choose(accept, (proposed, new), (state.theta, state.lp))
         rows = jnp.asarray(problem.length, jnp.int64)

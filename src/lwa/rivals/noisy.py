@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
@@ -86,11 +85,10 @@ class Noisy(Rival):
 
     def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Info]:
         """Propose, read a subset, accept or leave."""
-        moving, drawing = jax.random.split(key)
-        proposed, log_u = proposal(moving, state)
-        old, new = self.log_posteriors(drawing, (state.theta, proposed), problem)
+        proposed, log_u, log_hastings = proposal(key, state, problem)
+        old, new = self.log_posteriors(key, (state.theta, proposed), problem)
         invalid = ~(new < jnp.inf)
-        log_ratio = jnp.where(invalid, -jnp.inf, new - old)
+        log_ratio = jnp.where(invalid, -jnp.inf, new - old + log_hastings)
         accept = accepts(log_u, log_ratio)
         reads = jnp.asarray(2 * self.subset_size * (READS if self.proxy else 1), jnp.int64)
         info = Info(probability(log_ratio), accept, invalid, reads, jnp.asarray(jnp.nan), {})

@@ -10,6 +10,8 @@ from jax import Array, lax
 
 from lwa.models.model import Model
 from lwa.models.on_host import log_prior, row_terms
+from lwa.parameters.kernel import Metropolis
+from lwa.parameters.random_walk import RandomWalk
 from lwa.reference import Reference, block_size, in_blocks
 from lwa.rows.source import Rows
 
@@ -44,6 +46,7 @@ class Problem:
     rows: Any  # leaves (N, ...)
     reads: Any  # rows in a unit, on average
     gaussian: Gaussian | None = None
+    kernel: Metropolis = field(default=RandomWalk(), metadata={"static": True})  # Q, of those that have one
     own: Any = None  # what `Rival.prepare` found
     dtype: Any = field(default=np.float64, metadata={"static": True})  # of single terms; their sums are in float64
 

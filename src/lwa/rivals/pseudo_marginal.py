@@ -138,8 +138,8 @@ class PseudoMarginal(Rival):
 
     def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Info]:
         """Propose θ and some of the randomness, estimate, accept or leave."""
-        moving, placing, refreshing = jax.random.split(key, 3)
-        proposed, log_u = proposal(moving, state)
+        placing, refreshing = jax.random.split(key)
+        proposed, log_u, log_hastings = proposal(key, state, problem)
         # Which blocks are redrawn does not depend on the state, so that the law of the keys is left as it is.
         first = jax.random.randint(placing, (), 0, self.blocks)
         anew = (jnp.arange(self.blocks) - first) % self.blocks < self.redrawn
@@ -147,7 +147,7 @@ class PseudoMarginal(Rival):
         found = self.estimate(proposed, keys, problem)
         new = problem.log_prior(proposed) + found.log
         invalid = ~(new < jnp.inf)
-        log_ratio = jnp.where(invalid, -jnp.inf, new - state.lp)
+        log_ratio = jnp.where(invalid, -jnp.inf, new - state.lp + log_hastings)
         accept = accepts(log_u, log_ratio)
         after: State = choose(accept, State(proposed, new, found.sign, found.variance, keys, state.walk), state)
         rows = found.minibatches * self.minibatch * READS

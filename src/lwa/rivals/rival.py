@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -9,12 +10,13 @@ import jax.numpy as jnp
 from jax import Array
 
 from lwa.models.model import Model
-from lwa.parameters.random_walk import Noise, RandomWalk, Tuning
+from lwa.parameters.autoregressive import Noise
+from lwa.parameters.kernel import Metropolis
 from lwa.rivals.eager import always_compiled
 from lwa.rivals.problem import Problem
 
-WALK = RandomWalk()
-"""The proposal of every rival that has one: shaped by the mode's curvature where there is one, else by its path."""
+MOVING = 2**31 - 1
+"""Of a step's key, the child that θ′ comes from: no other use of the key comes that far."""
 
 
 class Info(NamedTuple):
@@ -61,7 +63,7 @@ class Rival(ABC):
     independent: ClassVar[str] = "draws single rows"  # what it does that asks for independent rows; or nothing
     expands: bool = False  # whether it needs the mode and derivatives there
     single: ClassVar[bool] = False  # whether terms may be in float32, where that is measured to be harmless
-    walks: ClassVar[bool] = True  # whether θ′ comes from `WALK`, what that learnt being `state.walk`
+    walks: ClassVar[bool] = True  # whether θ′ comes from `problem.kernel`; what that learnt is `state.walk`
 
     @property
     def label(self) -> str:
@@ -94,20 +96,29 @@ class Rival(ABC):
         return []
 
 
-def first_walk(theta: Array, problem: Problem) -> Tuning:
-    """A walk of the posterior's shape at the mode, or a round one."""
+def first_walk(theta: Array, problem: Problem) -> Any:
+    """What the kernel knows before the first step."""
     given: Any = problem.gaussian
-    return WALK.init(theta, given)
+    return problem.kernel.init(theta, given)
 
 
-def proposal(key: Array, state: Any) -> tuple[Array, Array]:
-    """θ′ and log u, from a state that walks."""
-    return walked(key, state.theta, state.walk)
+def proposal(key: Array, state: Any, problem: Problem) -> tuple[Array, Array, Array]:
+    """θ′ ~ Q(θ, ·), log u and log Q(θ′, θ)/Q(θ, θ′), from the key of a step, which stays free for other uses."""
+    noise = noise_of(key, state.theta)
+    there, log_hastings = proposed(noise, state.theta, state.walk, problem.kernel)
+    return there, noise.log_u, log_hastings
 
 
 @always_compiled
-def walked(key: Array, theta: Array, walk: Tuning) -> tuple[Array, Array]:
-    """The same from its parts."""
-    direction, uniform = jax.random.split(key)
-    noise = Noise(jax.random.normal(direction, theta.shape, theta.dtype), None)
-    return WALK.propose(noise, walk, theta)[0], jnp.log(jax.random.uniform(uniform, (), jnp.float64))
+def noise_of(key: Array, theta: Array) -> Noise:
+    """The randomness of a step's proposal."""
+    direction, uniform, kind = jax.random.split(jax.random.fold_in(key, MOVING), 3)
+    normal = jax.random.normal(direction, theta.shape, theta.dtype)
+    return Noise(normal, jnp.log(jax.random.uniform(uniform, (), jnp.float64)), jax.random.uniform(kind))
+
+
+@partial(always_compiled, static=("kernel",))
+def proposed(noise: Noise, theta: Array, walk: Any, kernel: Metropolis) -> tuple[Array, Array]:
+    """θ′ and log Q(θ′, θ)/Q(θ, θ′)."""
+    there, log_hastings = kernel.propose(noise, walk, theta)
+    return there, jnp.asarray(log_hastings, jnp.float64)

@@ -19,6 +19,9 @@ from lwa.layout import Layout, lay_out
 from lwa.memory import measured
 from lwa.models.check import named
 from lwa.models.model import Model
+from lwa.parameters.autoregressive import Autoregressive
+from lwa.parameters.kernel import Metropolis
+from lwa.parameters.random_walk import RandomWalk
 from lwa.progress import Display
 from lwa.randomness import Purpose, as_seed, generator, keys
 from lwa.reference import Reference, find_reference, log_posterior, not_differentiable, reference_at
@@ -74,6 +77,7 @@ def sample(
     budget: Any = None,
     initvals: Any = None,
     reference: Any = None,
+    kernel: Any = "walk",
     progress: bool = True,
     **options: Any,
 ) -> Result:
@@ -95,6 +99,10 @@ def sample(
     reference
         A θ in the bulk of the posterior, in the place of the mode. Proposals are shaped by the curvature there, and
         methods that expand the log-likelihood do so there. Without derivatives proposals learn from the path.
+    kernel
+        `"walk"`, as the papers have it: a random walk, by the curvature at the mode or else by its path; `"gaussian"`,
+        `lwa.sample`'s own: from the Gaussian at the mode, whatever θ is, with a walk now and then, and falling back to
+        it where the posterior is not near Gaussian. Or an object of `lwa.parameters` of either kind.
     options
         The method's own hyperparameters, such as `epsilon=0.01` of `"austerity"`.
 
@@ -126,6 +134,7 @@ def sample(
     if plan.draws is None and budget is None:
         raise InputError("draws='auto' needs a budget. Pass budget='60 s' with it, or draws=1000.")
     chains = whole("chains", chains, least=1, example=4)
+    walk = as_kernel(kernel)
     with Display(progress) as display, jax.enable_x64(True):
         layout = lay_out(model, data).checked(np.float64)
         given = given_starts(model, initvals, chains)
@@ -140,6 +149,7 @@ def sample(
         problem = Problem(
             layout.model, len(layout.full), hold(layout.full, order), len(layout) / len(layout.full),
             None if expanded is None else gaussian_of(expanded),
+            walk if expanded is not None else RandomWalk(),
         )  # fmt: skip
         measuring, preparing = keys(plan.seed, Purpose.RIVAL_PREPARATION, [0, 1])
         if rival.single:
@@ -151,7 +161,7 @@ def sample(
         display.say(f"{rival.label}: {chains} chains, {plan.tune:,} steps of tune, then {amount}, on {N:,} rows.")
         outcome = carry_out(rival, problem, starts, plan, display)
     seconds = time.monotonic() - began
-    fit = result_of(rival, layout, plan, chains, surveyed, outcome, seconds, remarks)
+    fit = result_of(rival, layout, plan, chains, surveyed, outcome, seconds, remarks, problem.kernel)
     if outcome.fault is not None:
         outcome.fault.lwa_result = fit  # type: ignore[attr-defined]
         outcome.fault.add_note(f"lwa kept {fit.draws} draws: they are error.lwa_result")
@@ -159,6 +169,19 @@ def sample(
     for remark in fit.attributes["warnings"]:
         warnings.warn(remark, LwaWarning, stacklevel=2)
     return fit
+
+
+def as_kernel(kernel: Any) -> Metropolis:
+    """Q by name, or as it is."""
+    known = {"walk": RandomWalk(), "gaussian": Autoregressive()}
+    if isinstance(kernel, str) and kernel in known:
+        return known[kernel]
+    if isinstance(kernel, RandomWalk) or (isinstance(kernel, Autoregressive) and kernel.df == float("inf")):
+        return kernel
+    raise InputError(
+        f"kernel={kernel!r} is not known. Valid: 'walk', 'gaussian', lwa.parameters.RandomWalk(...) or "
+        "lwa.parameters.Autoregressive(...) with df=inf."
+    )
 
 
 def differentiable(layout: Layout) -> str:
@@ -235,6 +258,7 @@ def result_of(
     outcome: Outcome,
     seconds: float,
     remarks: list[str],
+    kernel: Metropolis,
 ) -> Result:
     """Draws by name, and how they came about."""
     model = layout.given
@@ -264,6 +288,7 @@ def result_of(
         "clock": [[draws, round(before + at, 3)] for draws, at in outcome.clock],
         "stopped": outcome.stopped,
         "warnings": told,
+        "kernel": plain(kernel),
         "settings": {"method": plain(rival)} | {name: plain(value) for name, value in vars(plan).items()},
     }
     dims = {name: list(axes) for name, axes in (model.dims or {}).items()}
