@@ -12,7 +12,6 @@ from lwa.decision import accepts, choose, probability
 from lwa.errors import InputError
 from lwa.parameters.random_walk import Tuning
 from lwa.rivals.bounds import Bound, Collapsed, collapse, expected_gap, gaps, log_bound_of_all, require_bound
-from lwa.rivals.drawing import permuted
 from lwa.rivals.hyperparameters import require_share
 from lwa.rivals.problem import Problem
 from lwa.rivals.rival import Info, Rival, Setting, first_walk, proposal
@@ -203,27 +202,38 @@ class Firefly(Rival):
         return state, glow.reads, glow.broken
 
     def join(self, key: Array, glow: Glow, state: State, problem: Problem) -> Glow:
-        """Each dark row is proposed with probability q: of a binomial number of all rows, those that are dark."""
-        number, choosing, deciding = jax.random.split(key, 3)
-        N, log_q = problem.length, problem.own.log_q
-        proposals = jax.random.binomial(number, float(N), jnp.exp(log_q), dtype=jnp.float64).astype(jnp.int64)
+        """Each dark row is proposed with probability q: of the rows that geometric gaps lead to, those that are dark.
 
-        def more(i: Array, glow: Glow) -> Glow:
-            places = i * CHUNK + jnp.arange(CHUNK)
-            rows = permuted(choosing, jnp.minimum(places, N - 1), N).astype(jnp.int32)
-            dark = (places < proposals) & ~glow.lit[rows]
+        So their number is binomial, and no row between two of them is looked at.
+        """
+        choosing, deciding = jax.random.split(key)
+        N, log_q = problem.length, problem.own.log_q
+        log_passed_by = jnp.log1p(-jnp.exp(log_q))
+
+        def on(carry: tuple[Array, Array, Glow]) -> Array:
+            return carry[1] < N - 1
+
+        def more(carry: tuple[Array, Array, Glow]) -> tuple[Array, Array, Glow]:
+            i, last, glow = carry
+            u = jax.random.uniform(jax.random.fold_in(choosing, i), (CHUNK,))
+            gaps = jnp.minimum(jnp.floor(jnp.log1p(-u) / log_passed_by), N).astype(jnp.int64)
+            places = last + jnp.cumsum(gaps + 1)
+            rows = jnp.minimum(places, N - 1).astype(jnp.int32)
+            dark = (places < N) & ~glow.lit[rows]
             value, wrong = self.log_odds(state.theta, rows, problem)
             log_u = jnp.log(jax.random.uniform(jax.random.fold_in(deciding, i), (CHUNK,)))
             accept = dark & accepts(log_u, value - log_q)
-            return glow._replace(
+            glow = glow._replace(
                 **written(accept, rows, value, glow, state.side, glow.n_bright),
                 n_bright=glow.n_bright + accept.sum(),
                 lit=glow.lit.at[jnp.where(accept, rows, N)].set(True, mode="drop"),
                 reads=glow.reads + dark.sum(),
                 broken=glow.broken + (dark & wrong).sum(),
             )
+            return i + 1, places[-1], glow
 
-        return lax.fori_loop(0, chunks(proposals), more, glow)
+        none = jnp.zeros((), jnp.int64)
+        return lax.while_loop(on, more, (none, none - 1, glow))[2]
 
     def leave(self, key: Array, glow: Glow, state: State, problem: Problem) -> Glow:
         """Each row that was bright before this step is proposed to go dark; the others move up into the gaps."""
