@@ -1,5 +1,6 @@
 """A store: any row at once, the same as in the source; a source that changed and damage are noticed."""
 
+import errno
 import json
 import os
 import shutil
@@ -153,6 +154,15 @@ def swap(path):
 def test_a_damaged_shard_is_noticed(store, hurt):
     hurt(store.path / "rows-00002-float64.npy")
     with pytest.raises(DataError, match=r"is damaged: .*rows-00002-float64.npy.*lwa.rows.convert\(.*overwrite=True\)"):
+        open_store(store.path)
+
+
+def test_more_files_than_a_process_may_open(store, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(np.lib.format, "open_memmap", refuse)
+    with pytest.raises(DataError, match=r"has 21 files, more than this process may open\. Allow more with ulimit -n"):
         open_store(store.path)
 
 

@@ -10,6 +10,8 @@ from lwa.rows.places import SourceFile, compression, open_bytes, reachable
 
 BATCH = 2**17
 """Rows that are read together: large enough that Python's share vanishes, a few MiB in memory."""
+PARQUET_BUFFER = 2**20
+"""Bytes of a column of a Parquet file that are read together."""
 CSV_BLOCK = 4 * 2**20
 """Bytes of a CSV file that are parsed together. The first block decides the types of its columns."""
 
@@ -115,7 +117,9 @@ class Parquet:
         from pyarrow.parquet import ParquetFile
 
         # Text comes as codes and their dictionary, which is how Parquet keeps it, so that no string is made twice.
-        return ParquetFile(raw, read_dictionary=list(texts))
+        # Buffered ahead, the bytes of all row groups would stay in memory until the last is read; without a buffer,
+        # those of a whole row group, and there are files with only one.
+        return ParquetFile(raw, read_dictionary=list(texts), pre_buffer=False, buffer_size=PARQUET_BUFFER)
 
 
 class Arrow:

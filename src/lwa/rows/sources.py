@@ -159,6 +159,8 @@ def _of_table(table: Any, wanted: list[str] | None) -> TableSource:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise DataError(f"column names {repeated} occur more than once. Rename the columns so that each is unique.")
+    if kind == "pandas":
+        table = table.set_axis(names, axis=1)
     if wanted is not None:
         _require(wanted, names, "the table")
         table = table.select(wanted) if kind != "pandas" else table[wanted]

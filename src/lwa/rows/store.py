@@ -1,5 +1,6 @@
 """Rows of a table, converted once to files that any row can be read from at once."""
 
+import errno
 import os
 import zlib
 from collections.abc import Iterator
@@ -228,6 +229,11 @@ def _shard(folder: Path, manifest: dict[str, Any], entry: dict[str, Any]) -> Npy
     try:
         shard = open_npy(folder / entry["file"])
     except DataError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EMFILE:
+            raise DataError(
+                f"the store '{folder}' has {len(_files(manifest))} files, more than this process may open. Allow more "
+                "with ulimit -n 65536 before you start Python."
+            ) from error
         raise _damaged(folder, manifest, str(error).partition(". ")[0]) from error
     if shard.size != entry["bytes"] or not isinstance(shard.rows.columns, Chunked):
         raise _damaged(folder, manifest, f"'{entry['file']}' has {shard.size} bytes, {entry['bytes']} then")
