@@ -125,6 +125,16 @@ def remote_csv(folder):
     return "memory://parts/*.csv"
 
 
+def remote_folder(folder):
+    for start in (0, 20):
+        with (
+            fsspec.open(f"memory://many/part={start}/t.arrow", "wb") as file,
+            pa.ipc.new_file(file, TABLE.schema) as out,
+        ):
+            out.write_table(TABLE.slice(start, 20 if start == 0 else 30))
+    return "memory://many"
+
+
 def categorical(folder):
     return TABLE.to_pandas().astype({"color": "category"})
 
@@ -252,6 +262,16 @@ def test_folders_named_by_keys_are_columns(tmp_path):
     assert [rows.levels["sex"][code] for code in found["sex"]] == ["m", "m", "f", "f", "f"]
     alone = convert(tmp_path / "data", tmp_path / "one", columns=["sex", "x"], progress=False)
     assert list(alone.columns) == ["sex", "x"]
+    keys = convert(tmp_path / "data", tmp_path / "keys", columns=["year"], progress=False)
+    assert whole(keys)["year"].tolist() == found["year"].tolist()
+
+
+def test_a_remote_folder(tmp_path):
+    rows = convert(remote_folder(tmp_path), tmp_path / "store", progress=False)
+    found = whole(rows)
+    assert found["part"].tolist() == [0] * 20 + [20] * 30
+    np.testing.assert_array_equal(found["x"], COLUMNS["x"])
+    assert len(open_store(tmp_path / "store")) == 50
 
 
 # CSV has no types of its own
@@ -538,6 +558,17 @@ def test_two_conversions_into_one_folder_take_turns(tmp_path):
         np.testing.assert_array_equal(whole(rows)["x"], COLUMNS["x"])
 
 
+def test_finished_rows_that_cannot_be_opened_stay(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np.lib.format, "open_memmap", refuse)
+        with pytest.raises(DataError, match="ulimit -n"):
+            convert(TABLE, tmp_path / "store", progress=False)
+    assert len(open_store(tmp_path / "store")) == 50
+
+
 def test_nothing_is_read_twice(tmp_path, monkeypatch):
     path = parquet(tmp_path)
     convert(path, tmp_path / "store", progress=False)
@@ -663,6 +694,12 @@ def short_stream(folder):
     return path
 
 
+def remote_text(folder):
+    with fsspec.open("memory://notes/t.txt", "wb") as file:
+        file.write(b"x")
+    return "memory://notes/t.txt"
+
+
 REFUSED = {
     "truncated": (truncated, r"t.parquet' is no Parquet file, or it is damaged or cut short: .*Write or copy it again"),
     "hollow": (hollow, r"t.parquet' is no Parquet file, or it is damaged or cut short"),
@@ -697,6 +734,7 @@ REFUSED = {
     "no columns": (lambda _: pd.DataFrame(index=[1, 2]), r"no columns|no rows"),
     "no rows": (lambda _: pd.DataFrame({"x": []}), r"the table has no rows\. Pass at least one row"),
     "an array": (lambda _: np.zeros(3), r"source is of type ndarray. Pass the path"),
+    "remote, no table": (remote_text, r"'memory://notes/t.txt' ends in '\.txt', which is no table that lwa reads"),
     "remote absent": (lambda _: "memory://nowhere/t.parquet", r"'memory://nowhere/t.parquet' does not exist"),
     "no such scheme": (lambda _: "gopher://host/t.csv", r"gopher://host/t.csv' cannot be opened.*lwa\[remote\]"),
     "no library": (lambda _: "s3://bucket/t.csv", r"needs one more library for 's3://' .*s3fs.*lwa\[remote\]"),

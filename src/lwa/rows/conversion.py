@@ -66,7 +66,7 @@ def convert(
         What to do about nulls and NaN in these columns: ``"error"`` lists columns and counts, ``"drop"`` leaves those
         rows out and notes down how many.
     overwrite
-        Whether to replace a finished store of another source, or of other columns.
+        Whether to replace rows that are already there, whatever they are of. They go first: disks need not hold both.
     progress
         Whether to show a bar, or the display to show it in.
     """
@@ -92,7 +92,7 @@ def _convert(table: Source, folder: Path, missing: str, overwrite: bool, display
         conversion = Conversion(table, folder, missing, display)
         try:
             conversion.run()
-            return open_store(folder, check=False)
+            break
         except TooNarrow as error:
             assert isinstance(conversion.table, FilesSource)
             table = conversion.table.widened(error.column, error.wider)
@@ -103,6 +103,7 @@ def _convert(table: Source, folder: Path, missing: str, overwrite: bool, display
             if hopeless or not conversion.records:
                 clear(folder)
             raise
+    return open_store(folder, check=False)
 
 
 def _finished(table: Source, folder: Path, missing: str, overwrite: bool) -> StoreRows | None:

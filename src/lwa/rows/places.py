@@ -64,12 +64,8 @@ def find_files(where: str) -> list[SourceFile]:
     Folders are searched with all their subfolders, but for names that begin with a dot or an underscore.
     """
     with reachable(where):
-        if is_url(where):
-            paths = remote.listed(where)
-            alone = paths == [where]
-        else:
-            paths = _local_paths(where)
-            alone = paths == [where]
+        paths = remote.listed(where) if is_url(where) else _local_paths(where)
+    alone = paths == [where]
     if alone:
         require_format(where)
     else:
@@ -147,13 +143,15 @@ def _fail(error: OSError) -> None:
 
 
 def _is_pattern(where: str) -> bool:
-    return any(sign in where for sign in "*?[")
+    return remote.is_pattern(where) if is_url(where) else any(sign in where for sign in "*?[")
 
 
 def _fixed_part(where: str) -> str:
     """The folder that all files lie in."""
+    if not _is_pattern(where):
+        return where
     parts = where.split("/")
-    return "/".join(parts[: next((i for i, part in enumerate(parts) if _is_pattern(part)), len(parts))])
+    return "/".join(parts[: next(i for i, part in enumerate(parts) if any(sign in part for sign in "*?["))])
 
 
 def _format(path: str) -> str | None:

@@ -31,24 +31,33 @@ def filesystem(url: str) -> tuple[Any, str]:
     return system, str(path)
 
 
+def is_pattern(url: str) -> bool:
+    """Whether a URL stands for the files that match it; behind a web address, a question mark begins a query."""
+    return any(sign in url for sign in ("*[" if url.startswith(("http://", "https://")) else "*?["))
+
+
 def listed(url: str) -> list[str]:
-    """All files at a URL: of a folder with all its subfolders, of a pattern, or the one file."""
+    """All files at a URL: of a folder with all its subfolders, of a pattern, or the one file, by the name given."""
     system, path = filesystem(url)
-    if any(sign in path for sign in "*?["):
-        found = system.glob(path)
+    system.invalidate_cache()  # what was listed before may have changed
+    if is_pattern(url):
+        found = [name for name, info in system.glob(path, detail=True).items() if info["type"] == "file"]
+    elif system.isfile(path):
+        # Before all else: to find out whether a web address is a folder, fsspec reads the whole file for links.
+        return [url]
     elif system.isdir(path):
         found = system.find(path)
-    elif system.exists(path):
-        found = [path]
     else:
         raise FileNotFoundError(url)
-    return [system.unstrip_protocol(one) for one in sorted(found) if not system.isdir(one)]
+    return [system.unstrip_protocol(name) for name in sorted(found)]
 
 
 def stamp(url: str) -> tuple[int, str]:
     """The size of a file in bytes, and a word that changes when the file does."""
     system, path = filesystem(url)
-    return int(system.info(path)["size"] or 0), str(system.ukey(path))
+    info = system.info(path)
+    # Web servers have a tag for that; ukey is what the other systems know (times, tags, versions).
+    return int(info["size"] or 0), f"{system.ukey(path)} {info.get('ETag', '')}".strip()
 
 
 def open_url(url: str) -> Any:
