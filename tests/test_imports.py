@@ -15,6 +15,7 @@ SOURCE = Path(lwa.__file__).parent
 OPTIONAL = [
     "arviz",
     "blackjax",
+    "fsspec",
     "h5netcdf",
     "jax",
     "matplotlib",
@@ -32,6 +33,7 @@ OPTIONAL = [
 ADAPTERS = [
     "arviz",
     "blackjax",
+    "fsspec",
     "h5netcdf",
     "matplotlib",
     "numba",
@@ -170,7 +172,7 @@ MAY_IMPORT = {
     "diagnostics": ["errors", "layout", "memory", "models", "progress", "rows"],
     "layout": ["errors", "models", "rows", "target"],
     "memory": ["layout", "models", "rows"],
-    "rows": ["errors"],
+    "rows": ["errors", "progress"],
     "reference": ["errors", "models", "randomness", "rows"],
     "summaries": ["compiled", "errors", "models", "reference", "rows"],
     "models": ["errors", "rows"],

@@ -79,7 +79,7 @@ def test_arrays_that_are_not_rows_of_numbers(saved, array, came, remedy):
     ("name", "content", "message"),
     [
         ("absent.npy", None, "absent.npy' does not exist .*Pass the path"),
-        ("rows.csv", b"1,2", "ends in '.csv'; '.npy' is accepted.*np.save"),
+        ("rows.xlsx", b"1,2", "ends in '.xlsx', which is no table .*'.npy'.*np.save"),
         ("rows.npy", b"1,2,3,4,5,6,7,8", "is not a .npy file.*np.save"),
         ("rows.npy", b"", "is not a .npy file.*np.save"),
         ("rows.npy", b"\x93NUMPY\x01\x00\x08\x00{'a': 1}", "is not a .npy file.*np.save"),
@@ -93,9 +93,10 @@ def test_files_that_are_not_npy(tmp_path, name, content, message):
         as_rows(path)
 
 
-def test_a_folder(tmp_path):
+def test_a_folder_called_npy(tmp_path):
+    (tmp_path / "rows.npy").mkdir()
     with pytest.raises(DataError, match=r"is a folder; a '\.npy' file is expected"):
-        as_rows(tmp_path)
+        as_rows(tmp_path / "rows.npy")
 
 
 @pytest.mark.parametrize("kept", [100, 128, 500, 927])

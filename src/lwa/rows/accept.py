@@ -8,8 +8,9 @@ from typing import Any, Protocol, runtime_checkable
 from numpy.typing import NDArray
 
 from lwa.errors import DataError
+from lwa.progress import Display
+from lwa.rows.cache import rows_at
 from lwa.rows.memory import ArrayRows
-from lwa.rows.npy import open_npy
 from lwa.rows.source import Rows
 from lwa.rows.tables import is_series, is_table, table_columns
 
@@ -21,14 +22,18 @@ class _ArrayLike(Protocol):
     def __array__(self) -> NDArray[Any]: ...
 
 
-def as_rows(data: object) -> Rows:
+def as_rows(data: object, *, progress: bool | Display = False) -> Rows:
     """Rows of anything that holds them; an object with the three methods of `Rows` passes unchanged.
 
     Parameters
     ----------
     data
         An array (NumPy, memory-mapped, JAX) or a list of numbers, a dict of these, a pandas or polars DataFrame, an
-        Arrow table, the path of a ``.npy`` file, or a `Rows` object. Nothing is copied that NumPy can view.
+        Arrow table, the path of a ``.npy`` file or of a folder that `convert` wrote, or a `Rows` object. Nothing is
+        copied that NumPy can view. Or the path of a Parquet, Arrow or CSV file, a folder of them, a pattern or a URL:
+        this is converted once, into ``~/.cache/lwa`` (or ``$LWA_CACHE``), and again when its files change.
+    progress
+        Whether to show how far a conversion is, or the display to show it in.
 
     Examples
     --------
@@ -43,11 +48,12 @@ def as_rows(data: object) -> Rows:
     if isinstance(data, Rows):
         return data
     if isinstance(data, str | os.PathLike):
-        return open_npy(data)
+        return rows_at(data, progress)
     if is_series(data) or isinstance(data, Mapping | list | tuple | _ArrayLike | Number):
         return ArrayRows(data)
     raise DataError(
         f"data is of type {type(data).__name__}. Pass an array or a list of numbers, a dict of arrays, a pandas or "
-        "polars DataFrame, a pyarrow Table, the path of a '.npy' file, or an object with the methods __len__, "
-        "take(indices) and blocks(size) (lwa.rows.Rows)."
+        "polars DataFrame, a pyarrow Table, the path of a '.npy' file or of a table (Parquet, Arrow or CSV: a file, a "
+        "folder, a pattern or a URL), or an object with the methods __len__, take(indices) and blocks(size) "
+        "(lwa.rows.Rows)."
     )

@@ -1,0 +1,49 @@
+"""Rows by path: files that can be read at once, stores, and tables that are converted once and kept."""
+
+import os
+from hashlib import blake2b
+from pathlib import Path
+
+from lwa.errors import DataError
+from lwa.progress import Display
+from lwa.rows.conversion import convert, shown
+from lwa.rows.manifest import MANIFEST, is_store, read_json
+from lwa.rows.npy import open_npy
+from lwa.rows.places import absolute, is_url
+from lwa.rows.source import Rows
+from lwa.rows.store import StoreRows, open_store, source_changes
+
+
+def rows_at(where: str | os.PathLike[str], progress: bool | Display = False) -> Rows:
+    """The rows of a `.npy` file, of a store, or of a table, which is converted first where it has not been yet."""
+    place = absolute(where)
+    if not is_url(place):
+        if place.endswith(".npy"):
+            return open_npy(where)
+        if is_store(Path(place)):
+            return open_store(place)
+    return converted(place, progress)
+
+
+def converted(place: str, progress: bool | Display) -> StoreRows:
+    """A table, from the cache where its files are still the same."""
+    folder = cache_folder() / blake2b(place.encode(), digest_size=12).hexdigest()
+    manifest = read_json(folder / MANIFEST)
+    with shown(progress) as display:
+        if manifest is not None and not source_changes(manifest):
+            try:
+                rows = open_store(folder, check=False)
+            except DataError:  # damaged, or of another version: it is made anew
+                display.say(f"The rows of {place} as converted before cannot be used; they are converted again.")
+            else:
+                display.say(f"The rows of {place} are as converted before, in {folder}.")
+                return rows
+        # Where nothing is there yet, another process may be at it: then its rows are taken.
+        return convert(place, folder, overwrite=manifest is not None, progress=display)
+
+
+def cache_folder() -> Path:
+    """Where converted tables are kept: in $LWA_CACHE, else under $XDG_CACHE_HOME, else in ~/.cache."""
+    own = os.environ.get("LWA_CACHE")
+    base = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lwa"
+    return base / "rows"

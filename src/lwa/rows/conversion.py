@@ -1,0 +1,362 @@
+"""From a table to a store: one pass over the source, which can be interrupted and goes on where it stopped."""
+
+import errno
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lwa.errors import DataError, one_of
+from lwa.progress import Display
+from lwa.rows.encoding import Encoder, Seen, stored_as
+from lwa.rows.formats import arrow
+from lwa.rows.locking import alone_in
+from lwa.rows.manifest import (
+    CONVERSION,
+    FORMAT,
+    MANIFEST,
+    PARTIAL,
+    VERSION,
+    is_store,
+    read_json,
+    record_name,
+    write_json,
+)
+from lwa.rows.places import OutOfReach
+from lwa.rows.shards import ShardWriter
+from lwa.rows.sources import FilesSource, Source, TooNarrow, open_source
+from lwa.rows.store import StoreRows, open_store, source_changes
+
+SHARD_BYTES = 512 * 2**20
+"""Of a shard. A kill loses the one being written; but each holds open a file a dtype, and gathers ask every shard."""
+MISSING = ["error", "drop"]
+OWN_FILES = re.compile(rf"(rows-\d{{5}}(-\w+\.npy|\.json)|{CONVERSION}|{MANIFEST})({re.escape(PARTIAL)})?")
+
+
+def convert(
+    source: object,
+    destination: str | os.PathLike[str],
+    *,
+    columns: Iterable[str] | None = None,
+    missing: str = "error",
+    overwrite: bool = False,
+    progress: bool | Display = True,
+) -> StoreRows:
+    """Write the rows of a table to a folder from which any of them can be read at once.
+
+    One pass, in batches: memory does not grow with the table. A conversion that was stopped goes on with the first
+    shard that is not finished; one that is finished, of a source that has not changed, is opened and nothing is read.
+
+    Parameters
+    ----------
+    source
+        A Parquet, Arrow IPC (file or stream) or CSV file, a folder of them, a pattern (``"part-*.parquet"``) or a URL
+        (``"s3://..."``, through fsspec), or a pandas, polars or Arrow table. Folders called ``key=value`` are columns.
+    destination
+        A folder: a new or empty one, or one that an earlier conversion of the same source left unfinished.
+    columns
+        The columns to keep, all of them by default. Numbers stay as they are (decimals become float64), flags are
+        bool, text and categories are codes of their sorted levels, dates and times are float64 days since 1970-01-01.
+    missing
+        What to do about nulls and NaN in these columns: ``"error"`` lists columns and counts, ``"drop"`` leaves those
+        rows out and notes down how many.
+    overwrite
+        Whether to replace rows that are already there, whatever they are of. They go first: disks need not hold both.
+    progress
+        Whether to show a bar, or the display to show it in.
+    """
+    if missing not in MISSING:
+        raise one_of("missing", missing, MISSING)
+    folder = Path(destination).expanduser()
+    table = open_source(source, columns)
+    if table.rows == 0:
+        raise _no_rows(table)
+    with shown(progress) as display:
+        try:
+            with alone_in(folder, display):
+                return _convert(table, folder, missing, overwrite, display)
+        except OSError as error:
+            raise _cannot_write(folder, error) from error
+
+
+def _convert(table: Source, folder: Path, missing: str, overwrite: bool, display: Display) -> StoreRows:
+    finished = _finished(table, folder, missing, overwrite)
+    if finished is not None:
+        return finished
+    while True:
+        conversion = Conversion(table, folder, missing, display)
+        try:
+            conversion.run()
+            break
+        except TooNarrow as error:
+            assert isinstance(conversion.table, FilesSource)
+            table = conversion.table.widened(error.column, error.wider)
+            clear(folder)
+        except BaseException as error:
+            # A disk or a server may do better another time, and after Ctrl-C too: finished shards stay, to go on with.
+            hopeless = isinstance(error, DataError) and not isinstance(error, OutOfReach)
+            if hopeless or not conversion.records:
+                clear(folder)
+            raise
+    return open_store(folder, check=False)
+
+
+def _finished(table: Source, folder: Path, missing: str, overwrite: bool) -> StoreRows | None:
+    """The store that is already there, if it is what is asked for; else make room."""
+    foreign = [entry.name for entry in folder.iterdir() if not OWN_FILES.fullmatch(entry.name)]
+    if foreign or ((folder / MANIFEST).exists() and not is_store(folder)):
+        listed = ", ".join(sorted(foreign)[:3]) or MANIFEST
+        raise DataError(f"'{folder}' holds other files ({listed}). Pass a new or an empty folder.")
+    manifest = read_json(folder / MANIFEST)
+    if manifest is None:
+        return None
+    if manifest.get("asked") == _asked(table, missing) and not source_changes(manifest) and not overwrite:
+        return open_store(folder, check=False)
+    if not overwrite:
+        given = manifest.get("source", {}).get("given")
+        raise DataError(
+            f"'{folder}' already holds rows, of {given or 'a table in memory'}, and not the ones that are asked for: "
+            "the source, its files, columns or missing differ. Pass another folder, or overwrite=True."
+        )
+    clear(folder)
+    return None
+
+
+def _asked(table: Source, missing: str) -> dict[str, Any]:
+    """What makes two conversions the same; a table in memory is never known to be."""
+    return {"fingerprint": table.fingerprint or os.urandom(8).hex(), "columns": list(table.types), "missing": missing}
+
+
+@dataclass(eq=False)
+class Conversion:
+    """One conversion, from where it stands."""
+
+    table: Source
+    folder: Path
+    missing: str
+    display: Display
+
+    def __post_init__(self) -> None:
+        """Find what is already done."""
+        asked = _asked(self.table, self.missing)
+        begun = read_json(self.folder / CONVERSION) or {}
+        if begun.get("asked") == asked:
+            self._widen_as_before(begun["types"])
+        self.groups = groups_by_dtype(self.table.types)
+        self.plan: dict[str, Any] = {
+            "format": FORMAT,
+            "version": VERSION,
+            "asked": asked,
+            "types": {name: str(kind) for name, kind in self.table.types.items()},
+            "shard_rows": max(1, SHARD_BYTES // sum(np.dtype(t).itemsize * len(g) for t, g in self.groups.items())),
+        }
+        self.records = list(self._whole_shards()) if begun == self.plan else []
+        if not self.records:
+            clear(self.folder)
+        categories = [name for name, kind in self.table.types.items() if _kind(kind) == "category"]
+        seen = self._seen()
+        self.encoder = Encoder(
+            self.table.types, {name: {level: i for i, level in enumerate(seen[name].levels)} for name in categories}
+        )
+
+    def run(self) -> None:
+        """Write what is left, then the manifest."""
+        write_json(self.folder / CONVERSION, self.plan)
+        self._write_shards()
+        manifest = self._manifest()
+        write_json(self.folder / MANIFEST, manifest)
+        for entry in self.folder.glob("*.json"):
+            if entry.name != MANIFEST:
+                entry.unlink()
+
+    def _write_shards(self) -> None:
+        at, most = sum(record["source_rows"] for record in self.records), self.plan["shard_rows"]
+        begin, writer = at, ShardWriter(self.folder, len(self.records), self.groups)
+        try:
+            for batch, _, share in self.table.read(at):
+                while batch.num_rows:
+                    piece = batch.slice(0, most - (at - begin))
+                    batch = batch.slice(piece.num_rows)
+                    self._append(writer, piece, at)
+                    at += piece.num_rows
+                    if at - begin == most:
+                        self._finish(writer, at - begin)
+                        begin, writer = at, ShardWriter(self.folder, len(self.records), self.groups)
+                total = self.table.rows or max(round(at / max(share, 1e-9)), at)
+                self.display.show("converting", at, total, "" if self.table.rows else "rows estimated")
+            self._refuse_missing()
+            if at > begin:
+                self._finish(writer, at - begin)
+        finally:
+            writer.discard()
+        self.display.show("converting", at, at)
+
+    def _append(self, writer: ShardWriter, piece: Any, at: int) -> None:
+        columns, dropped = self.encoder.complete(piece, at)
+        # Once a value is missing that must not be, the rest is only looked through, to count all of them.
+        if self.missing == "drop" or not (dropped or self._found_missing()):
+            writer.append(self.encoder.numbers(columns))
+
+    def _finish(self, writer: ShardWriter, source_rows: int) -> None:
+        if self.missing == "error" and self._found_missing():
+            return
+        record = {
+            "source_rows": source_rows,
+            "rows": writer.rows,
+            "files": writer.finish(),
+            "columns": {name: asdict(seen) for name, seen in self.encoder.told().items()},
+        }
+        write_json(self.folder / record_name(len(self.records)), record)
+        self.records.append(record)
+
+    def _found_missing(self) -> bool:
+        return any(seen.missing for seen in self.encoder.seen.values())
+
+    def _refuse_missing(self) -> None:
+        if self.missing == "drop" or not self._found_missing():
+            return
+        found = [
+            f"column {name!r} has {seen.missing}, the first in row {seen.first_missing}"
+            for name, seen in self.encoder.seen.items()
+            if seen.missing
+        ]
+        full = [name for name, seen in self.encoder.seen.items() if not seen.missing]
+        where = repr(self.table.given) if self.table.given else "table"
+        raise DataError(
+            f"missing values: {'; '.join(found)}. None is expected. Leave those rows out knowingly with "
+            f"lwa.rows.convert({where}, folder, missing='drop'), or those columns with columns={full!r}."
+        )
+
+    def _manifest(self) -> dict[str, Any]:
+        rows = sum(record["rows"] for record in self.records)
+        read = sum(record["source_rows"] for record in self.records)
+        seen = self._seen()
+        if not rows:
+            if not read:
+                raise _no_rows(self.table)
+            worst = max(seen, key=lambda name: seen[name].missing)
+            raise DataError(
+                f"no row is complete: each of the {read} rows lacks a value (column {worst!r} lacks "
+                f"{seen[worst].missing}). Pass columns=[...] without it."
+            )
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "rows": rows,
+            "dropped": read - rows,
+            "columns": [_described(name, kind, self.groups, seen[name]) for name, kind in self.table.types.items()],
+            "shards": [{"rows": record["rows"], "files": record["files"]} for record in self.records],
+            "source": {
+                "given": self.table.given,
+                "files": [
+                    {"path": file.path, "size": file.size, "modified": file.modified, "rows": count}
+                    for file, count in self.table.stamps
+                ],
+            },
+            "asked": self.plan["asked"],
+        }
+
+    def _seen(self) -> dict[str, Seen]:
+        """What was seen of each column in all finished shards."""
+        total = {name: Seen() for name in self.table.types}
+        for record in self.records:
+            for name, seen in record["columns"].items():
+                total[name] = total[name].followed_by(Seen(**seen))
+        return total
+
+    def _whole_shards(self) -> Iterator[dict[str, Any]]:
+        """The records of finished shards, as far as they follow each other and their files are all there."""
+        number = 0
+        while (record := read_json(self.folder / record_name(number))) is not None:
+            sizes = {entry["file"]: entry["bytes"] for entry in record["files"]}
+            if any(_size(self.folder / name) != size for name, size in sizes.items()):
+                return
+            yield record
+            number += 1
+
+    def _widen_as_before(self, types: dict[str, str]) -> None:
+        """Types of CSV columns that the first run found to be wider than they began."""
+        if isinstance(self.table, FilesSource) and self.table.format == "csv":
+            for name, kind in types.items():
+                if str(self.table.types[name]) != kind and kind in ("int64", "double", "string"):
+                    self.table = self.table.widened(name, arrow().type_for_alias(kind))
+
+
+def groups_by_dtype(types: dict[str, Any]) -> dict[str, list[str]]:
+    """The columns that lie together, by the dtype they are kept as."""
+    groups: dict[str, list[str]] = {}
+    for name, kind in types.items():
+        stored = stored_as(kind)
+        assert stored is not None
+        groups.setdefault(stored.dtype, []).append(name)
+    return groups
+
+
+def clear(folder: Path) -> None:
+    """Remove what conversions wrote, the manifest first: without it nothing else is taken for rows."""
+    (folder / MANIFEST).unlink(missing_ok=True)
+    for entry in list(folder.iterdir()):
+        if OWN_FILES.fullmatch(entry.name):
+            entry.unlink(missing_ok=True)
+
+
+def _kind(kind: Any) -> str:
+    stored = stored_as(kind)
+    return "" if stored is None else stored.kind
+
+
+def _size(path: Path) -> int | None:
+    return path.stat().st_size if path.exists() else None
+
+
+def _described(name: str, kind: Any, groups: dict[str, list[str]], seen: Seen) -> dict[str, Any]:
+    stored = stored_as(kind)
+    assert stored is not None
+    levels: list[Any] | None = None
+    ranks = None
+    if stored.kind == "flag":
+        levels = [False, True]
+    elif stored.kind == "category":
+        levels = sorted(seen.levels)
+        rank_of = {level: rank for rank, level in enumerate(levels)}
+        ranks = None if levels == seen.levels else [rank_of[level] for level in seen.levels]
+    return {
+        "name": name,
+        "type": str(kind),
+        "kind": stored.kind,
+        "dtype": stored.dtype,
+        "position": groups[stored.dtype].index(name),
+        "missing": seen.missing,
+        "minimum": seen.minimum,
+        "maximum": seen.maximum,
+        "levels": levels,
+        "ranks": ranks,
+    }
+
+
+def _no_rows(table: Source) -> DataError:
+    return DataError(f"{repr(table.given) if table.given else 'the table'} has no rows. Pass at least one row.")
+
+
+def _cannot_write(folder: Path, error: OSError) -> DataError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DataError(
+            f"the disk is full: {error.strerror} while rows were written to '{folder}'. What is there is whole. Free "
+            "some space and convert again, which goes on where it stopped, or pass another folder."
+        )
+    return DataError(
+        f"cannot write rows to '{folder}': {error.strerror or error}. Pass a folder that you may write to."
+    )
+
+
+@contextmanager
+def shown(progress: bool | Display) -> Iterator[Display]:
+    """A display of its own, or the one that is already on the screen."""
+    display = progress if isinstance(progress, Display) else Display(progress)
+    with nullcontext() if display is progress else display:
+        yield display

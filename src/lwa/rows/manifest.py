@@ -1,0 +1,88 @@
+"""What describes a store of rows: one JSON file beside its shards.
+
+    store/
+      manifest.json            format, columns with their levels, shards with their checksums, the source and its files
+      rows-00000-float64.npy   the columns of one dtype, row after row, of the first shard
+      rows-00000-int32.npy
+
+The manifest is written last and by renaming, so a folder with a manifest is whole.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from lwa.errors import DataError
+
+FORMAT = "lwa-rows"
+VERSION = 1
+MANIFEST = "manifest.json"
+CONVERSION = "conversion.json"
+"""Which conversion is under way in a folder that has no manifest yet."""
+PARTIAL = ".partial"
+"""The end of the name of whatever is being written."""
+
+
+def shard_name(number: int, dtype: str) -> str:
+    """The file of one shard and one dtype."""
+    return f"rows-{number:05d}-{dtype}.npy"
+
+
+def record_name(number: int) -> str:
+    """The file that says that a shard is whole, for as long as the conversion goes on."""
+    return f"rows-{number:05d}.json"
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a file that is either whole or not there, also after a power cut."""
+    partial = path.with_name(path.name + PARTIAL)
+    with partial.open("w", encoding="utf-8") as file:
+        json.dump(content, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renamed files stay renamed after a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """What the file says; None where there is none, or nothing that can be understood."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def is_store(folder: Path) -> bool:
+    """Whether a folder holds rows that lwa converted, or is about to."""
+    found = read_json(folder / MANIFEST) or read_json(folder / CONVERSION) or {}
+    return found.get("format") == FORMAT
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a store that is whole and of this version."""
+    again = f"lwa.rows.convert(source, {str(folder)!r})"
+    try:
+        found, begun = read_json(folder / MANIFEST), read_json(folder / CONVERSION)
+    except OSError as error:
+        raise DataError(f"'{folder}' cannot be read: {error.strerror}. Check its permissions with ls -l.") from error
+    if found is None and begun is not None:
+        raise DataError(f"the conversion into '{folder}' is not finished. Go on with {again}.")
+    if found is None or found.get("format") != FORMAT:
+        raise DataError(f"'{folder}' holds no converted rows. Make them with {again}.")
+    if found.get("version") != VERSION:
+        raise DataError(
+            f"'{folder}' is of version {found.get('version')!r}; version {VERSION} is expected. Convert the source "
+            f"again: lwa.rows.convert(source, {str(folder)!r}, overwrite=True)."
+        )
+    return found
