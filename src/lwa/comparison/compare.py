@@ -204,6 +204,8 @@ def moments_of(model: Model, layout: Any, reference: Any, fits: dict[str, Result
             found = certify(model, layout, fit, progress=progress)
         except LwaError:  # too few draws, or no derivatives
             continue
+        except KeyboardInterrupt:  # what was drawn is there all the same
+            break
         return Moments(
             found.mean, found.sd,
             f"the posterior's mean and sd by gradients of all rows at the draws of {label} (R² {found.r_squared:.3f})",
