@@ -35,7 +35,7 @@ def test_one_line_a_method(found):
         "lwa, n = 100",
         "lwa, exact, n = 100",
         "metropolis",
-        "austerity",
+        "austerity, epsilon = 0.01",
         "lwa, n = 50",
         "firefly",
     ]
