@@ -146,7 +146,7 @@ def plot(results, path):
                 color="C3" if off else "0.45",
             )  # fmt: skip
         axes.set_xscale("log")
-        axes.set_xlim(80, results["rows"] * 40)
+        axes.set_xlim(0.5, results["rows"] * 500)
         axes.axvline(results["rows"], color="0.3", linestyle=":", linewidth=1)
         axes.set_title(name, loc="left")
         axes.set_xlabel("rows read a step (dotted: N)")
