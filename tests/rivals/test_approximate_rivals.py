@@ -12,7 +12,6 @@ from scipy import stats
 
 import lwa
 from lwa.problems import simulate
-from lwa.randomness import Purpose, generator
 from lwa.reference import find_reference
 from lwa.rivals import SGLD, Austerity, Confidence
 from lwa.rivals.austerity import tail
@@ -156,9 +155,3 @@ def test_langevin_steps_are_too_wide_as_euler_says():
     assert abs(stats.ttest_1samp((z**2).mean(1), 1 / (1 - step / 2)).statistic) < 4.5
     assert abs(stats.ttest_1samp(z.mean(1), 0.0).statistic) < 4.5
     assert set(np.unique(fit.sample_stats["n_rows_read"])) == {200}
-
-
-def test_rows_are_in_random_order():
-    """Any run of rows is a random subset, whatever order the data came in."""
-    order = generator(1, Purpose.RIVAL_ORDER, 0).permutation(10_000)
-    assert abs(order[:1000].mean() - 5000) < 4 * 2887 / 1000**0.5
