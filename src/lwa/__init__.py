@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from lwa.diagnostics.certify import certify
     from lwa.errors import DataError, InputError, LwaError, LwaWarning, ModelError, RunFolderError
     from lwa.models.arma import arma
+    from lwa.models.from_numpyro import from_numpyro
     from lwa.models.model import Model
     from lwa.result import Result, load
     from lwa.rows.source import Rows
@@ -34,6 +35,7 @@ __all__ = [
     "certify",
     "compare",
     "comparison",
+    "from_numpyro",
     "load",
     "models",
     "parameters",
@@ -52,6 +54,7 @@ _HOME = {
     "arma": "lwa.models.arma",
     "certify": "lwa.diagnostics.certify",
     "compare": "lwa.comparison.compare",
+    "from_numpyro": "lwa.models.from_numpyro",
     "load": "lwa.result",
     "sample": "lwa.sampling",
 } | dict.fromkeys(("DataError", "InputError", "LwaError", "LwaWarning", "ModelError", "RunFolderError"), "lwa.errors")
