@@ -21,15 +21,12 @@ from numpyro.primitives import Messenger
 from lwa.errors import ModelError
 from lwa.models.check import users_function
 from lwa.models.model import Model
+from lwa.models.some_rows import count_of, few_and_one, of_no_row, quoted, same
 from lwa.rows import as_rows
 
 type Sites = dict[str, Any]
 """NumPyro's own record of one call of a model, by the names of its sites."""
 
-FEW_ROWS = 5
-"""Rows with which a model is tried; it is tried with one, too."""
-ROUNDING = 1e-9
-"""By how much a row's term may change with the rows that it comes with, in float64."""
 ONE_AT_A_TIME = threading.RLock()
 """NumPyro keeps its handlers on one global stack, and chains are traced on several threads."""
 
@@ -87,18 +84,18 @@ def from_numpyro(
     if not callable(model):
         raise ModelError(f"model={model!r} is no function. Pass the NumPyro model itself, not what it returns.")
     rows = as_rows(data)
-    first, last = rows.take(np.arange(min(FEW_ROWS, len(rows)))), rows.take(np.array([len(rows) - 1]))
-    arguments = arguments_of(model, first, constants or {})
+    few, last = few_and_one(rows)
+    arguments = arguments_of(model, few, constants or {})
     with jax.enable_x64(True):
-        whole = sites_of_all(model, arguments, first, len(rows))
+        whole = sites_of_all(model, arguments, few, len(rows))
         chosen = row_plate(whole, len(rows), plate, arguments)
         refuse_what_cannot_be(whole, chosen)
         adapted = Adapted(model, arguments, chosen, last)
-        sites, starts = adapted.started(first)
+        sites, starts = adapted.started(few)
         supports = {name: support_of(name, two, sites[name]["fn"].support) for name, (_, two) in starts.items()}
         shapes_hold(starts, whole, adapted.shapes(last))
         init = {name: np.asarray(values[0], np.float64) for name, (values, _) in starts.items()}
-        derived = refuse_rows_that_lean_on_others(adapted, init, first, last)
+        derived = of_no_row(adapted, init, few, last, users_model)
         draws = adapted.can_draw()
     named = dims_of(sites, [*init, *derived]) | {name: list(axes) for name, axes in (dims or {}).items()}
     return Model(
@@ -109,7 +106,7 @@ def from_numpyro(
         constraints={name: support for name, support in supports.items() if support is not None},
         dims=named,
         coords=coords,
-        derived=partial(adapted.deterministic, tuple(derived)) if derived else None,
+        derived=partial(adapted.derived, tuple(derived)) if derived else None,
     )
 
 
@@ -200,10 +197,15 @@ class Adapted:
         total = sum((log_density(site).sum() for site in outside), start=jnp.zeros(()))
         return total.astype(jnp.result_type(*jax.tree.leaves(theta)))
 
-    def deterministic(self, names: Sequence[str], theta: Any, rows: Any = None) -> dict[str, Array]:
-        """What the model calls deterministic."""
-        sites = self.sites(theta, self.row if rows is None else rows)
-        return {name: jnp.asarray(sites[name]["value"]) for name in names}
+    def deterministic(self, theta: Any, rows: Any) -> dict[str, Array]:
+        """What the model calls deterministic outside of the plate."""
+        sites = {name: site for name, site in self.sites(theta, rows).items() if site["type"] == "deterministic"}
+        return {name: jnp.asarray(site["value"]) for name, site in sites.items() if dim_of(site, self.plate) is None}
+
+    def derived(self, names: Sequence[str], theta: Any) -> dict[str, Array]:
+        """Some of it."""
+        found = self.deterministic(theta, self.row)
+        return {name: found[name] for name in names}
 
     def prior_draw(self, key: Array) -> dict[str, Array]:
         """Values of the latent sites."""
@@ -271,11 +273,6 @@ def is_factor(site: Any) -> bool:
     while hasattr(fn, "base_dist"):  # expanded by a plate, or masked
         fn = fn.base_dist
     return isinstance(fn, Unit)
-
-
-def count_of(rows: Any) -> int:
-    """How many rows they are."""
-    return int(jax.tree.leaves(rows)[0].shape[0])
 
 
 def sites_of_all(model: Callable[..., Any], arguments: Arguments, rows: Any, count: int) -> Sites:
@@ -405,44 +402,6 @@ def unwrapped(support: Any) -> Any:
     return getattr(support, "base_constraint", support)
 
 
-def refuse_rows_that_lean_on_others(adapted: Adapted, init: Any, first: Any, last: Any) -> list[str]:
-    """A term must be its row's own, and the prior no row's; names the deterministic sites that are no row's either."""
-    sites: Sites = {}
-
-    @jax.jit
-    def compare(theta: Any) -> Any:
-        sites.update(adapted.sites(theta, last))
-        names = [name for name, site in sites.items() if site["type"] == "deterministic"]
-        alone = jax.vmap(lambda row: adapted.log_likelihood(theta, row))(
-            jax.tree.map(lambda leaf: leaf[:, None], first)
-        )
-        terms = adapted.log_likelihood(theta, first), alone[:, 0]
-        others = ((adapted.log_prior(theta, rows), adapted.deterministic(names, theta, rows)) for rows in (first, last))
-        return terms, *others
-
-    with users_model("some rows of data"):
-        terms, (prior, one), (prior_of_another, other) = compare(init)
-    if not same(*terms):
-        raise ModelError(
-            "The log-likelihood of a row changes with the rows that it comes with, as where the model takes a mean of "
-            "a column. lwa reads some rows at a time: compute what all rows share first, and pass it in constants, or "
-            "as a column."
-        )
-    if not same(prior, prior_of_another):
-        raise ModelError(
-            "The log density of what is outside of the plate changes with the rows: a prior or a numpyro.factor "
-            "depends on data. Pass what it needs of them in constants, or move the factor into the plate "
-            f"{adapted.plate!r}, with one number a row."
-        )
-    return [name for name in one if dim_of(sites[name], adapted.plate) is None and same(one[name], other[name])]
-
-
-def same(one: Any, other: Any) -> bool:
-    """Whether they are the same up to rounding."""
-    one, other = np.asarray(one), np.asarray(other)
-    return one.shape == other.shape and np.allclose(one, other, rtol=ROUNDING, atol=ROUNDING, equal_nan=True)
-
-
 def dims_of(sites: Sites, names: Sequence[str]) -> dict[str, list[str]]:
     """Axes of sites by their plates; those of no plate as ArviZ calls them."""
     named: dict[str, list[str]] = {}
@@ -456,8 +415,3 @@ def dims_of(sites: Sites, names: Sequence[str]) -> dict[str, list[str]]:
                 axes[at] = frame.name
                 named[name] = axes
     return named
-
-
-def quoted(names: Any) -> str:
-    """Names as messages have them."""
-    return ", ".join(map(repr, names)) or "none"
