@@ -10,13 +10,8 @@ import pytest
 
 import lwa
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # PyMC imports what PyTensor calls deprecated
-    pm = pytest.importorskip("pymc", minversion="6", reason="PyMC is an extra: pip install 'lwa[pymc]'")
-    import lwa.models.pymc_graphs
+pm = pytest.importorskip("pymc", minversion="6", reason="PyMC is an extra: pip install 'lwa[pymc]'")
 
-# Of how PyTensor itself computes, which lwa does not ask it to.
-pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS installation")
 N, GROUPS = 40, 3
 rng = np.random.default_rng(0)
 DATA = {
