@@ -1,6 +1,7 @@
 """NumPyro models: densities and gradients against NumPyro's own, results by name, and what is refused."""
 
 import threading
+import time
 from functools import cache
 
 import jax
@@ -271,24 +272,26 @@ def test_a_square_of_rows_needs_the_plates_name():
 
 def test_several_threads_trace_at_once():
     """NumPyro's stack of handlers is global; chains are compiled on threads of their own."""
-    adapted, faults = of(hierarchical), []
-    start = threading.Barrier(4)
 
-    def trace():
-        start.wait()
-        try:
-            for _ in range(5):
-                jax.eval_shape(adapted.log_likelihood, adapted.init, DATA)
-        except Exception as error:
-            faults.append(error)
+    def slow(y):
+        mu = numpyro.sample("mu", dist.Normal(0, 1))
+        time.sleep(0.02)  # the others come in between
+        with numpyro.plate("rows", len(y)):
+            numpyro.sample("y", dist.Normal(mu, 1), obs=y)
 
-    threads = [threading.Thread(target=trace) for _ in range(4)]
+    adapted, found = lwa.from_numpyro(slow, DATA), []
+
+    def trace(mu):
+        found.append((mu, jax.jit(lambda: adapted.log_likelihood({"mu": jnp.float32(mu)}, DATA))()))
+
+    threads = [threading.Thread(target=trace, args=(float(mu),)) for mu in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not faults
-    assert not numpyro.primitives._PYRO_STACK
+    assert len(found) == 4
+    for mu, terms in found:
+        np.testing.assert_allclose(terms, dist.Normal(mu, 1.0).log_prob(DATA["y"]), rtol=1e-5)
 
 
 def rows(y):
