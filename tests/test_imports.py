@@ -25,6 +25,8 @@ OPTIONAL = [
     "pandas",
     "polars",
     "pyarrow",
+    "pymc",
+    "pytensor",
     "rich",
     "scipy",
     "typer",
@@ -41,6 +43,8 @@ ADAPTERS = [
     "pandas",
     "polars",
     "pyarrow",
+    "pymc",
+    "pytensor",
     "scipy",
     "xarray",
 ]

@@ -309,7 +309,7 @@ def as_arrays(model: Model, outcome: Outcome, chains: int) -> tuple[dict[str, ND
     """Draws by name, the flat ones under no name, and sample_stats; arrays `(chains, draws, ...)`."""
     if not outcome.kept:
         theta = np.empty((chains, 0, model.dimension))
-        return model.by_name(theta) | {"": theta}, {"lp": np.empty((chains, 0))}
+        return model.with_derived(theta) | {"": theta}, {"lp": np.empty((chains, 0))}
     kept = jax.tree.map(lambda *leaves: np.stack(leaves), *outcome.kept)
     stats = {
         "lp": kept.lp,
@@ -317,4 +317,4 @@ def as_arrays(model: Model, outcome: Outcome, chains: int) -> tuple[dict[str, ND
         "accepted": kept.accepted,
         "n_rows_read": np.diff(kept.rows, axis=1, prepend=0),
     } | kept.extra
-    return model.by_name(kept.theta) | {"": kept.theta}, stats
+    return model.with_derived(kept.theta) | {"": kept.theta}, stats
