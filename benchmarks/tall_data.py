@@ -47,16 +47,6 @@ def methods(bound):
     ]
 
 
-def label_of(method):
-    """With what sets it apart from others of its kind."""
-    rival = getattr(method, "rival", None)
-    if isinstance(rival, Austerity):
-        return f"austerity, ε = {rival.epsilon}"
-    if isinstance(rival, Confidence) and rival.growth == "linear":
-        return "confidence, 1000·k rows"
-    return method.label
-
-
 def measure(fit, model, reference):
     """Shift and sd ratio against the reference, and quantiles of rows a step."""
     draws, truth = draws_of(model, fit), draws_of(model, reference)
@@ -86,9 +76,9 @@ def run(name, N, steps, reference_steps, tune, seed):
     print(f"\n{name}: error of the reference {error:.3f} sds", flush=True)
     found = {}
     for method in methods(case.bound):
-        label = label_of(method)
+        label = method.label
         try:
-            fit = method.run(case.model, case.data, common | {"draws": steps // CHAINS, "seed": seed + 1})
+            fit = method.run(case.model, case.data, None, common | {"draws": steps // CHAINS, "seed": seed + 1})
         except LwaError as refusal:
             found[label] = {"reason": str(refusal)}
         else:

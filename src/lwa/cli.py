@@ -79,8 +79,8 @@ def compare(
     data: Annotated[Path | None, typer.Argument(help="A .npy file, for a model of your own.")] = None,
     rows: Annotated[float, typer.Option(help="Rows to simulate, 1e6 for example.", min=10)] = 1e6,
     budget: Annotated[
-        str, typer.Option(help="Seconds of tune and sampling that each method has, '4 s' or '1 min'.")
-    ] = "4 s",
+        str, typer.Option(help="Seconds of tune and sampling that each method has, '1 s' or '1 min'.")
+    ] = "1 s",
     methods: Annotated[
         str, typer.Option(help="Names between commas, 'lwa,metropolis,sgld'; auto: all that there are.")
     ] = "auto",

@@ -7,7 +7,9 @@ import pytest
 
 import lwa
 from lwa.comparison import Comparison, Line, Lwa
+from lwa.comparison.compare import labelled
 from lwa.comparison.error_in_time import Moments, curve, estimates
+from lwa.comparison.methods import method_of
 from lwa.problems import arma_series, simulate
 from lwa.rivals import Austerity
 
@@ -179,3 +181,9 @@ def test_simulated_problems(name):
 def test_a_problem_that_is_not_known():
     with pytest.raises(lwa.InputError, match="problem='probit' is not known"):
         simulate("probit", 10, 1)
+
+
+def test_labels_tell_methods_apart():
+    methods = [Austerity(), Austerity(epsilon=0.01), Austerity(), Lwa(100), Lwa(100, exact=True)]
+    labels = list(labelled([method_of(method, 100, None) for method in methods]))
+    assert labels == ["austerity", "austerity, epsilon = 0.01", "austerity (2)", "lwa, n = 100", "lwa, exact, n = 100"]

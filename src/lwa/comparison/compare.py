@@ -1,6 +1,8 @@
 """The verb: several methods, the same model, data, starts and budget."""
 
+import time
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -9,7 +11,7 @@ from numpy.typing import NDArray
 
 from lwa.budget import as_budget
 from lwa.comparison.error_in_time import Estimate, Moments, curve, estimates, worth
-from lwa.comparison.methods import Method, Other, methods_of
+from lwa.comparison.methods import Method, Other, as_written, methods_of
 from lwa.comparison.table import Comparison, Line
 from lwa.diagnostics.certify import certify
 from lwa.diagnostics.draws import draws_of
@@ -48,8 +50,9 @@ def compare(
 ) -> Comparison:
     """Draw from one posterior by several methods, each under the same budget and from the same starts.
 
-    Every method does all of its own work, finding the mode included, and its clock runs from the call on. A method that
-    does not apply (ordered data, no bound, no gradient) is listed with the reason.
+    The clock of each method has all that it needed: finding the mode, which is done once and charged to each, preparing
+    and compiling, tune and sampling. A method that does not apply (ordered data, no bound, no gradient) is listed with
+    the reason.
 
     Parameters
     ----------
@@ -104,7 +107,9 @@ def compare(
     with Display(progress) as display, jax.enable_x64(True):
         layout = layout.checked(np.float64)
         given = given_starts(model, initvals, chains)
+        began = time.monotonic()
         layout, expanded, fault = at_the_mode(layout, None, given, seed, display)
+        charged = time.monotonic() - began
         setting = Setting(layout.given, differentiable(layout), fault)
         each = f"{allowed.seconds:g} s" if np.isfinite(allowed.seconds) else f"{allowed.rows:,.0f} row reads"
         display.say(f"{len(chosen)} methods, {each} of tune and sampling each, on {len(layout):,} rows.")
@@ -115,23 +120,23 @@ def compare(
     }  # fmt: skip
     fits: dict[str, Result] = {}
     reasons: dict[str, str] = {}
-    for method in chosen:
+    for label, method in labelled(chosen).items():
         if reason := method.excluded(setting):
-            reasons[method.label] = reason
+            reasons[label] = reason
         elif any(stopped_by_hand(fit) for fit in fits.values()):
-            reasons[method.label] = "interrupted before its turn"
+            reasons[label] = "interrupted before its turn"
         else:
-            outcome = attempt(method, model, layout, common)
+            outcome = attempt(method, model, layout, expanded, common)
             if isinstance(outcome, str):
-                reasons[method.label] = outcome
+                reasons[label] = outcome
             else:
-                fits[method.label] = outcome
+                fits[label] = charge(outcome, charged)
     moments = moments_of(model, layout, reference, fits, progress)
     lines = tuple(
-        Line(method.label, is_exact(method), reason=reasons[method.label])
-        if method.label in reasons
-        else line_of(method, model, fits[method.label], moments)
-        for method in chosen
+        Line(label, is_exact(method), reason=reasons[label])
+        if label in reasons
+        else line_of(label, is_exact(method), model, fits[label], moments)
+        for label, method in labelled(chosen).items()
     )
     return Comparison(lines, fits, len(layout), moments.source, float(allowed.seconds))
 
@@ -146,12 +151,28 @@ def stopped_by_hand(fit: Result) -> bool:
     return str(fit.attributes.get("stopped", "")).startswith("interrupted")
 
 
-def attempt(method: Method, model: Model, layout: Any, common: dict[str, Any]) -> Result | str:
+def labelled(methods: list[Method]) -> dict[str, Method]:
+    """Methods by label; those with one label are numbered."""
+    found: dict[str, Method] = {}
+    for method in methods:
+        same = sum(1 for other in found.values() if other.label == method.label)
+        found[f"{method.label} ({same + 1})" if same else method.label] = method
+    return found
+
+
+def charge(fit: Result, seconds: float) -> Result:
+    """The same on a clock that started when the mode was looked for, once for all methods."""
+    told = fit.attributes
+    clock = [[draws, round(at + seconds, 3)] for draws, at in told["clock"]]
+    return replace(fit, attributes={**told, "clock": clock, "seconds": round(told["seconds"] + seconds, 3)})
+
+
+def attempt(method: Method, model: Model, layout: Any, mode: Reference | None, common: dict[str, Any]) -> Result | str:
     """Its draws, or why there are none: what one method cannot do is no reason to lose the others."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # kept with the run
         try:
-            fit = method.run(model, layout, common)
+            fit = method.run(model, layout, mode, common)
         except LwaError as error:
             return f"failed: {error}".rstrip(".")
         except Exception as error:
@@ -168,9 +189,7 @@ def spread_out(model: Model, expanded: Reference | None, seed: int, chains: int)
 
     def one(chain: int) -> Any:
         z = generator(seed, Purpose.START, chain, 1).normal(size=model.dimension)
-        vector = expanded.theta + SPREAD * expanded.factor @ z
-        values = [array[0] for array in model.by_name(vector[None]).values()]
-        return jax.tree.unflatten(jax.tree.structure(model.init), values)
+        return as_written(model, expanded.theta + SPREAD * expanded.factor @ z)
 
     return [one(chain) for chain in range(chains)]
 
@@ -185,6 +204,8 @@ def moments_of(model: Model, layout: Any, reference: Any, fits: dict[str, Result
             found = certify(model, layout, fit, progress=progress)
         except LwaError:  # too few draws, or no derivatives
             continue
+        except KeyboardInterrupt:  # what was drawn is there all the same
+            break
         return Moments(
             found.mean, found.sd,
             f"the posterior's mean and sd by gradients of all rows at the draws of {label} (R² {found.r_squared:.3f})",
@@ -202,14 +223,14 @@ def flat(draws: NDArray[np.float64]) -> NDArray[np.float64]:
     return draws.reshape(-1, draws.shape[-1])
 
 
-def line_of(method: Method, model: Model, fit: Result, moments: Moments) -> Line:
+def line_of(label: str, exact: bool, model: Model, fit: Result, moments: Moments) -> Line:
     """What a run is worth."""
     told, stats = fit.attributes, fit.sample_stats
     last = Estimate(*(values[0] for values in estimates(model, fit, moments, np.array([fit.draws]))))
     count = worth(model, fit)
     return Line(
-        method.label,
-        is_exact(method),
+        label,
+        exact,
         float(told["moves"]),
         float(stats["n_rows_read"].mean() / told["thinning"]),
         float(stats["acceptance_rate"].mean()),

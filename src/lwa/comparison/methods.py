@@ -3,8 +3,13 @@
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
 from lwa.errors import InputError
 from lwa.models.model import Model
+from lwa.reference import Reference
 from lwa.result import Result
 from lwa.rivals.rival import Rival, Setting
 from lwa.rivals.sampling import rival_of
@@ -22,8 +27,8 @@ class Method(Protocol):
     def excluded(self, setting: Setting) -> str:
         """Why it does not apply; nothing where it does."""
 
-    def run(self, model: Model, data: Any, common: dict[str, Any]) -> Result:
-        """Draws under the options that all methods share."""
+    def run(self, model: Model, data: Any, mode: Reference | None, common: dict[str, Any]) -> Result:
+        """Draws under the options that all methods share; `mode` is known where there is one."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +58,14 @@ class Lwa:
         """It falls back to the powered target where there are no derivatives or no mode."""
         return ""
 
-    def run(self, model: Model, data: Any, common: dict[str, Any]) -> Result:
+    def run(self, model: Model, data: Any, mode: Reference | None, common: dict[str, Any]) -> Result:
         """By `lwa.sample`."""
+        known = None
+        if mode is not None and self.target in ("auto", "calibrated"):
+            known = as_written(model, mode.theta)
         return sample(
             model, data, subset_size=self.subset_size, exact=self.exact, target=self.target, kernel=self.kernel,
-            **common,
+            reference=known, **common,
         )  # fmt: skip
 
 
@@ -77,9 +85,15 @@ class Other:
         """Its own reason."""
         return self.rival.excluded(setting)
 
-    def run(self, model: Model, data: Any, common: dict[str, Any]) -> Result:
+    def run(self, model: Model, data: Any, mode: Reference | None, common: dict[str, Any]) -> Result:
         """By `lwa.rivals.sample`."""
-        return rival_sample(self.rival, model, data, kernel=self.kernel, **common)
+        return rival_sample(self.rival, model, data, kernel=self.kernel, reference=mode, **common)
+
+
+def as_written(model: Model, vector: NDArray[np.float64]) -> Any:
+    """A flat θ as users write it, inside its constraints."""
+    values = [array[0] for array in model.by_name(vector[None]).values()]
+    return jax.tree.unflatten(jax.tree.structure(model.init), values)
 
 
 RIVALS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -144,12 +145,17 @@ class Comparison:
         if self.ran:
             self.figure(path / "figure.png")
         for label, fit in self.fits.items():
-            fit.save(path / "runs" / label.replace(", ", "-").replace(" ", ""))
+            fit.save(path / "runs" / folder_name(label))
         return path
 
     def __repr__(self) -> str:
         """As text."""
         return f"{aligned(self)}\n\n{self.verdict}"
+
+
+def folder_name(label: str) -> str:
+    """A label as a folder's name: "lwa, n = 1,000" is lwa-n-1000."""
+    return re.sub(r"[^A-Za-z0-9._]+", "-", label.replace(",", "")).strip("-")
 
 
 def require_folder(folder: str | os.PathLike[str]) -> Path:

@@ -1,25 +1,15 @@
 """Austerity: a sequential t-test in the place of the accept/reject step (Korattikara, Chen and Welling)."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
 from jax.scipy.special import betainc
 
-from lwa.decision import choose
-from lwa.parameters.random_walk import Tuning
 from lwa.rivals.hyperparameters import require_share, require_whole
-from lwa.rivals.looks import Seen, decide
+from lwa.rivals.looks import Seen, concluded, decide
 from lwa.rivals.problem import Problem
-from lwa.rivals.rival import Info, Rival, first_walk, proposal
-
-
-class State(NamedTuple):
-    """θ and its walk: nothing is known of θ's log posterior."""
-
-    theta: Array
-    walk: Tuning
+from lwa.rivals.rival import Info, Rival, Walker, first_walk, proposal
 
 
 @dataclass(frozen=True)
@@ -54,11 +44,11 @@ class Austerity(Rival):
         require_share("epsilon", self.epsilon, 0.05)
         require_whole("batch", self.batch, 2, 500)
 
-    def init(self, key: Array, theta: Array, problem: Problem) -> State:
+    def init(self, key: Array, theta: Array, problem: Problem) -> Walker:
         """Nothing to compute."""
-        return State(theta, first_walk(theta, problem))
+        return Walker(theta, first_walk(theta, problem))
 
-    def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Info]:
+    def step(self, key: Array, state: Walker, problem: Problem) -> tuple[Walker, Info]:
         """Propose, test."""
         proposed, log_u, log_hastings = proposal(key, state, problem)
         N = problem.length
@@ -74,12 +64,7 @@ class Austerity(Rival):
             key, lambda rows: problem.terms(proposed, rows) - problem.terms(state.theta, rows), threshold, sure,
             lambda count, _: count + self.batch, min(self.batch, N), problem,
         )  # fmt: skip
-        theta = choose(found.accept, proposed, state.theta)
-        info = Info(
-            found.accept.astype(jnp.float64), found.accept, found.invalid, 2 * found.drawn, jnp.asarray(jnp.nan),
-            {"looks": found.looks},
-        )  # fmt: skip
-        return State(theta, state.walk), info
+        return concluded(found, proposed, state, reads=2)
 
 
 def tail(t: Array, freedom: Array) -> Array:

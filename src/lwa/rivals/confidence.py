@@ -8,25 +8,16 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from lwa.decision import choose
-from lwa.parameters.random_walk import Tuning
 from lwa.rivals.hyperparameters import require_positive, require_share, require_whole
-from lwa.rivals.looks import Seen, decide
+from lwa.rivals.looks import Seen, concluded, decide
 from lwa.rivals.problem import Problem
 from lwa.rivals.proxy import READS, remainders, sum_of_expansions
-from lwa.rivals.rival import Info, Rival, first_walk, proposal
+from lwa.rivals.rival import Info, Rival, Walker, first_walk, proposal
 
 POWER = 2.0
 """p of δ_look = (p-1)/(p look^p) δ: errors of all looks add up to δ at the most."""
 TRIED = 8
 """Values of θ at which remainders of all rows are measured where their range must be estimated."""
-
-
-class State(NamedTuple):
-    """θ and its walk: nothing is known of θ's log posterior."""
-
-    theta: Array
-    walk: Tuning
 
 
 class Ranges(NamedTuple):
@@ -74,6 +65,7 @@ class Confidence(Rival):
     growth: float | str = 2.0
     range_bound: Callable[[Any, Any], Any] | None = None
     name = "confidence"
+    in_words = ("proxy",)
     paper = "Bardenet, Doucet and Holmes 2014, 2017"
     exact = False
     independent = "reads single rows in random order until it is sure"
@@ -90,7 +82,7 @@ class Confidence(Rival):
     @property
     def label(self) -> str:
         """With or without."""
-        return "confidence, proxy" if self.proxy else "confidence"
+        return ", ".join(["confidence, proxy" if self.proxy else "confidence", *self.unusual()])
 
     @property
     def expands(self) -> bool:  # type: ignore[override]
@@ -117,11 +109,11 @@ class Confidence(Rival):
             "bounded. Pass range_bound=(theta, theta_new) -> R for the guarantee."
         ]
 
-    def init(self, key: Array, theta: Array, problem: Problem) -> State:
+    def init(self, key: Array, theta: Array, problem: Problem) -> Walker:
         """Nothing to compute."""
-        return State(theta, first_walk(theta, problem))
+        return Walker(theta, first_walk(theta, problem))
 
-    def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Info]:
+    def step(self, key: Array, state: Walker, problem: Problem) -> tuple[Walker, Info]:
         """Propose, read until it is sure."""
         proposed, log_u, log_hastings = proposal(key, state, problem)
         N = problem.length
@@ -141,13 +133,7 @@ class Confidence(Rival):
             return jnp.abs(seen.mean - threshold) >= bound
 
         found = decide(key, terms, threshold, sure, self.grown, min(self.first, N), problem)
-        theta = choose(found.accept, proposed, state.theta)
-        reads = found.drawn * 2 * (READS if self.proxy else 1)
-        info = Info(
-            found.accept.astype(jnp.float64), found.accept, found.invalid, reads, jnp.asarray(jnp.nan),
-            {"looks": found.looks},
-        )  # fmt: skip
-        return State(theta, state.walk), info
+        return concluded(found, proposed, state, reads=2 * READS if self.proxy else 2)
 
     def grown(self, count: Array, looks: Array) -> Array:
         """Rows after the next look."""

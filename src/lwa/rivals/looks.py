@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
+from lwa.decision import choose
 from lwa.rivals.drawing import permuted
 from lwa.rivals.problem import Problem
+from lwa.rivals.rival import Info, Walker
 
 
 class Seen(NamedTuple):
@@ -43,6 +45,16 @@ class Verdict(NamedTuple):
     invalid: Array
     drawn: Array  # rows, each once
     looks: Array
+
+
+def concluded(found: Verdict, proposed: Array, state: Walker, reads: int) -> tuple[Walker, Info]:
+    """The state after a decision, and what it took: each row drawn was read so many times."""
+    accept = found.accept
+    info = Info(
+        accept.astype(jnp.float64), accept, found.invalid, reads * found.drawn, jnp.asarray(jnp.nan),
+        {"looks": found.looks},
+    )  # fmt: skip
+    return Walker(choose(accept, proposed, state.theta), state.walk), info
 
 
 def decide(

@@ -2,26 +2,18 @@
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
 
 from lwa.decision import accepts, choose, probability
 from lwa.errors import InputError
-from lwa.parameters.random_walk import Tuning, is_real
+from lwa.parameters.random_walk import is_real
 from lwa.rivals.drawing import permuted
 from lwa.rivals.hyperparameters import require_positive, require_share, require_whole
 from lwa.rivals.problem import Problem
 from lwa.rivals.proxy import READS, remainders, sum_of_expansions
-from lwa.rivals.rival import Info, Rival, first_walk, proposal
-
-
-class State(NamedTuple):
-    """θ and its walk: what a subset says of θ is forgotten with the subset."""
-
-    theta: Array
-    walk: Tuning
+from lwa.rivals.rival import Info, Rival, Walker, first_walk, proposal
 
 
 @dataclass(frozen=True)
@@ -52,6 +44,7 @@ class Noisy(Rival):
     subset_size: int = 1000
     proxy: bool = False
     name = "noisy"
+    in_words = ("proxy",)
     paper = "Alquier, Friel, Everitt and Boland 2016"
     exact = False
     independent = "estimates the acceptance ratio from single rows drawn at random"
@@ -63,7 +56,7 @@ class Noisy(Rival):
     @property
     def label(self) -> str:
         """With or without."""
-        return "noisy, proxy" if self.proxy else "noisy"
+        return ", ".join(["noisy, proxy" if self.proxy else "noisy", *self.unusual()])
 
     @property
     def expands(self) -> bool:  # type: ignore[override]
@@ -79,11 +72,11 @@ class Noisy(Rival):
             )
         return None, []
 
-    def init(self, key: Array, theta: Array, problem: Problem) -> State:
+    def init(self, key: Array, theta: Array, problem: Problem) -> Walker:
         """Nothing to compute."""
-        return State(theta, first_walk(theta, problem))
+        return Walker(theta, first_walk(theta, problem))
 
-    def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Info]:
+    def step(self, key: Array, state: Walker, problem: Problem) -> tuple[Walker, Info]:
         """Propose, read a subset, accept or leave."""
         proposed, log_u, log_hastings = proposal(key, state, problem)
         old, new = self.log_posteriors(key, (state.theta, proposed), problem)
@@ -92,7 +85,7 @@ class Noisy(Rival):
         accept = accepts(log_u, log_ratio)
         reads = jnp.asarray(2 * self.subset_size * (READS if self.proxy else 1), jnp.int64)
         info = Info(probability(log_ratio), accept, invalid, reads, jnp.asarray(jnp.nan), {})
-        return State(choose(accept, proposed, state.theta), state.walk), info
+        return Walker(choose(accept, proposed, state.theta), state.walk), info
 
     def log_posteriors(self, key: Array, thetas: tuple[Array, ...], problem: Problem) -> tuple[Array, ...]:
         """log p + N/n Σ ℓ_k over the rows that belong to the key, at each θ."""

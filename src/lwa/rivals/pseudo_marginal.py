@@ -97,6 +97,7 @@ class PseudoMarginal(Rival):
     blocks: int = 100
     refreshed: float = 0.1
     name = "pseudo_marginal"
+    in_words = ("estimator",)
     paper = "Andrieu and Roberts 2009; Quiroz et al. 2019, 2021"
     independent = "estimates the likelihood from single rows drawn at random"
     expands = True
@@ -115,7 +116,7 @@ class PseudoMarginal(Rival):
     @property
     def label(self) -> str:
         """With the estimator."""
-        return f"pseudo-marginal, {self.estimator.replace('_p', '-P')}"
+        return ", ".join([f"pseudo-marginal, {self.estimator.replace('_p', '-P')}", *self.unusual()])
 
     @property
     def exact(self) -> bool:  # type: ignore[override]

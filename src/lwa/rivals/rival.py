@@ -1,7 +1,7 @@
 """What every rival is: `init` and `step`, and why it may not apply."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -17,6 +17,13 @@ from lwa.rivals.problem import Problem
 
 MOVING = 2**31 - 1
 """Of a step's key, the child that θ′ comes from: no other use of the key comes that far."""
+
+
+class Walker(NamedTuple):
+    """The state of methods that forget what rows said once they have decided: θ, and what its kernel learnt."""
+
+    theta: Array
+    walk: Any
 
 
 class Info(NamedTuple):
@@ -63,12 +70,22 @@ class Rival(ABC):
     independent: ClassVar[str] = "draws single rows"  # what it does that asks for independent rows; or nothing
     expands: bool = False  # whether it needs the mode and derivatives there
     single: ClassVar[bool] = False  # whether terms may be in float32, where that is measured to be harmless
+    in_words: ClassVar[tuple[str, ...]] = ()  # hyperparameters that the label tells in its own words
     walks: ClassVar[bool] = True  # whether θ′ comes from `problem.kernel`; what that learnt is `state.walk`
 
     @property
     def label(self) -> str:
-        """What tables call it."""
-        return self.name
+        """What tables call it: its name, and what is not as usual."""
+        return ", ".join([self.name, *self.unusual()])
+
+    def unusual(self) -> list[str]:
+        """Hyperparameters that are not the default, functions and those that `label` tells in its own words apart."""
+        told = [(field.name, getattr(self, field.name), field.default) for field in fields(self)]  # type: ignore[arg-type]
+        return [
+            f"{name} = {value}"
+            for name, value, usual in told
+            if value != usual and name not in self.in_words and not callable(value)
+        ]
 
     def excluded(self, setting: Setting) -> str:
         """Why it does not apply; nothing where it does."""

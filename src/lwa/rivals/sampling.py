@@ -208,6 +208,8 @@ def at_the_mode(
             model, layout.full, start, seed, lambda passes: display.show("mode", passes, passes, "passes over all rows")
         )
 
+    if isinstance(reference, Reference):  # found before
+        return layout, reference, ""
     try:
         found = expand(layout, given[0] if given else model.ravel(model.init))
         if layout.ordered:
