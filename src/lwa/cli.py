@@ -122,6 +122,23 @@ def compare(
 
 
 @app.command()
+def convert(
+    source: Annotated[str, typer.Argument(help="Parquet, Arrow IPC or CSV: a file, a folder, a pattern or a URL.")],
+    destination: Annotated[Path, typer.Argument(help="The folder to make.")],
+    columns: Annotated[str | None, typer.Option(help="Names between commas; all, when not given.")] = None,
+    missing: Annotated[str, typer.Option(help="error, or drop to leave out rows with missing values.")] = "error",
+    overwrite: Annotated[bool, typer.Option(help="Make it anew where it is there already.")] = False,
+) -> None:
+    """Turn a table into rows that can be read at random, once; a conversion that was stopped goes on where it was."""
+    from lwa.rows import convert as run
+
+    wanted = None if columns is None else [name.strip() for name in columns.split(",") if name.strip()]
+    rows = run(source, destination, columns=wanted, missing=missing, overwrite=overwrite)
+    dropped = f", {rows.dropped:,} with missing values left out" if rows.dropped else ""
+    typer.echo(f"{len(rows):,} rows of {', '.join(rows.columns)} in {destination}{dropped}.")
+
+
+@app.command()
 def summary(run: Annotated[Path, typer.Argument(help="A folder saved by lwa demo or fit.save().")]) -> None:
     """Print ArviZ's summary of a saved run."""
     from lwa.result import load

@@ -108,15 +108,18 @@ class Layout:
         )
 
 
-def lay_out(model: Model, data: Any) -> Layout:
-    """The rows of `data` as the units that the model asks for; data that were laid out before pass unchanged."""
+def lay_out(model: Model, data: Any, progress: Any = False) -> Layout:
+    """The rows of `data` as the units that the model asks for; data that were laid out before pass unchanged.
+
+    `progress`, True or a `Display`, shows how a table on disk is converted.
+    """
     if isinstance(data, Layout):
         return data
     several = model.ordered is not False and is_several(data)
     if several:
         rows, parts = join(data)
     else:
-        rows, parts = as_rows(data), None
+        rows, parts = as_rows(data, progress=progress), None
     if model.groups is not None:
         if several:
             raise InputError(f"data is a list of series, so groups={model.groups!r} is one too many. Leave it out.")

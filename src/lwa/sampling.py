@@ -141,7 +141,7 @@ def sample(
     )  # fmt: skip
     began = time.monotonic()
     with Display(progress) as display:
-        layout = lay_out(model, data)
+        layout = lay_out(model, data, display)
         layout.fit(settings.subset_size)
         settings.fit()
         starts = given_starts(model, initvals, settings.chains)

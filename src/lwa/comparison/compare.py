@@ -103,7 +103,7 @@ def compare(
     as_kernel(kernel)
     if budget is None:
         raise InputError("A comparison needs a budget. Pass budget='60 s', for example.")
-    layout = lay_out(model, data)
+    layout = lay_out(model, data, progress)
     with Display(progress) as display, jax.enable_x64(True):
         layout = layout.checked(np.float64)
         given = given_starts(model, initvals, chains)

@@ -61,7 +61,7 @@ def certify(model: Model, data: Any, idata: Any, *, points: int | None = None, p
     """
     if not isinstance(model, Model):
         raise InputError(f"model is of type {type(model).__name__}. Pass a lwa.Model(log_likelihood, log_prior, init).")
-    layout = lay_out(model, data)
+    layout = lay_out(model, data, progress)
     draws = at_least_two_chains(draws_of(model, idata))
     where = spread_evenly(draws, points)
     mean, factor = spread(model, draws)

@@ -136,7 +136,7 @@ def sample(
     chains = whole("chains", chains, least=1, example=4)
     walk = as_kernel(kernel)
     with Display(progress) as display, jax.enable_x64(True):
-        layout = lay_out(model, data).checked(np.float64)
+        layout = lay_out(model, data, display).checked(np.float64)
         given = given_starts(model, initvals, chains)
         N = len(layout)
         surveyed = survey(layout.rows, [], progress=lambda done: display.show("all rows", done, N))
