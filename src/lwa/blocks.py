@@ -22,7 +22,7 @@ from lwa.planning import Plan
 from lwa.progress import Display, Interruption, interruptible
 from lwa.recording import Kept, Recorder, stack
 from lwa.rows import Survey
-from lwa.settings import KEPT, Settings
+from lwa.settings import Settings, keepable
 
 TUNE_SHARE = 0.5
 """Tune may use so much of a budget: what is left belongs to the draws."""
@@ -89,7 +89,8 @@ def carry_out(run: Run, display: Display) -> Outcome:
             cohort.freeze()
         thinning = settings.thinning or choose_thinning(memory, player.refresh_rate, run.problem)
         if settings.filling and not settings.exact:
-            thinning = max(thinning, -(-player.affordable // KEPT))
+            room = keepable(settings.chains, run.problem.target.model.dimension)
+            thinning = max(thinning, -(-player.affordable // room))
         display.say(forecast(player, run, thinning))
         kept, stopped, fault = (keep_exact if settings.exact else keep)(player, run, thinning, display)
     if tuned < settings.tune and not stopped:
@@ -211,13 +212,13 @@ def keep(player: Player, run: Run, thinning: int, display: Display) -> Sampled:
     while kept() < settings.draws:
         moves = player.allowed(max(recorder.missing(settings.draws) for recorder in recorders))
         if not moves:
-            return result(player.over and f"{player.over} after {kept()} of {settings.draws} draws")
+            return result(player.over and f"{player.over} after {kept()} {settings.of_draws}")
         try:
             played = player.play(moves)
         except BaseException as error:
             if kept() == 0 or not may_be_kept(error):
                 raise
-            return result(*told(error, kept(), settings.draws))
+            return result(*told(error, f"{kept()} {settings.of_draws}"))
         for chain, recorder in enumerate(recorders):
             recorder.add(played[chain // size], chain % size)
         player.tick(min(settings.draws, kept()))
@@ -232,9 +233,9 @@ def may_be_kept(error: BaseException) -> bool:
     return isinstance(error, Exception) or is_theirs(error)
 
 
-def told(error: BaseException, kept: int, draws: int) -> tuple[str, BaseException | None]:
+def told(error: BaseException, kept: str) -> tuple[str, BaseException | None]:
     """Why a run stopped, and the error itself where it is for the user to see: it came from their own function."""
-    what = f"{type(error).__name__} after {kept} of {draws} draws: {error}"
+    what = f"{type(error).__name__} after {kept}: {error}"
     return what, error if is_theirs(error) else None
 
 
@@ -248,14 +249,14 @@ def keep_exact(player: Player, run: Run, thinning: int, display: Display) -> Sam
     most = thinning * run.rows_a_move + N * settings.chains
     while len(made) < settings.draws:
         if player.interruption.asked or player.meter.share() >= 1 or player.meter.rows_left() < most:
-            stopped = player.over and f"{player.over} after {len(made)} of {settings.draws} draws"
+            stopped = player.over and f"{player.over} after {len(made)} {settings.of_draws}"
             return joined(made, run), stopped, None
         try:
             done, values = correct(surrogates, run.problem, values)
         except BaseException as error:
             if not made or not may_be_kept(error):
                 raise
-            return joined(made, run), *told(error, len(made), settings.draws)
+            return joined(made, run), *told(error, f"{len(made)} {settings.of_draws}")
         made.append(jax.tree.map(lambda *leaves: np.concatenate(leaves)[: settings.chains], *done))
         player.position += thinning
         player.meter.rows += int(made[-1].evaluations.sum()) * n + N * settings.chains

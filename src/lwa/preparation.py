@@ -202,7 +202,7 @@ def expand(layout: Layout, settings: Settings, given: list[NDArray[np.float64]] 
 
 def rows_within(settings: Settings, N: int, rows_a_second: float) -> float:
     """The largest n with which the draws fit half the budget, at the speed of the passes made so far."""
-    moves = settings.chains * (settings.tune + 2 * settings.draws)
+    moves = settings.chains * (settings.tune + 2 * (1000 if settings.filling else settings.draws))
     affordable = min(settings.budget.rows, settings.budget.seconds * rows_a_second) / (2 * moves)
     return max(1.0, min(N, affordable))
 

@@ -77,8 +77,8 @@ def sample(
     epsilon
         ε of ν(U) ∝ Φ(‖S̄(Y_U) - s_N‖/ε), or `"auto"`: the tightest at which a quarter of U's proposals are accepted.
     draws, tune, chains
-        Kept draws a chain, or with a budget `"auto"`: as many moves as it allows, thinned to some 2¹⁵ draws a chain; θ
-        moves that adapt the kernel and are dropped; chains.
+        Kept draws a chain, or with a budget `"auto"`: as many moves as it allows, thinned to what 128 MiB hold; θ moves
+        that adapt the kernel and are dropped; chains.
     thinning
         Transitions a kept draw, or `"auto"`: as many as a chain needs to forget, judged from tune and U's renewal.
     seed
@@ -166,5 +166,5 @@ def with_result(fault: BaseException, run: Run, outcome: Outcome, seconds: float
         warnings.simplefilter("ignore")
         fault.lwa_result = conclude(run, outcome, seconds)  # type: ignore[attr-defined]
     kept = len(outcome.kept.lp[0])
-    fault.add_note(f"lwa kept {kept} of {run.settings.draws} draws: they are error.lwa_result")
+    fault.add_note(f"lwa kept {kept} {run.settings.of_draws}: they are error.lwa_result")
     return fault

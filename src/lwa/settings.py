@@ -15,10 +15,10 @@ from lwa.subsets.weights import Weight, as_weight
 from lwa.summaries import Summary, as_summary
 from lwa.target import NAMES
 
-KEPT = 2**15
-"""Draws a chain that `draws="auto"` aims to keep."""
-MOST_KEPT = 8 * KEPT
-"""Where it ends, should a run be so much faster than it was during tune."""
+KEPT_BYTES = 2**27
+"""What draws may take that `draws="auto"` keeps, in float64: 400,000 a chain of four with ten parameters."""
+NO_END = 2**62
+"""Draws that are asked for where as many are to be kept as the budget allows."""
 PRECISIONS = ["auto", "float32", "float64"]
 
 
@@ -84,7 +84,7 @@ class Settings:
                 given["summary"], weighted=move is None or move.weighted, calibrated=calibrated, ordered=ordered
             ),
             epsilon=as_epsilon(given["epsilon"]),
-            draws=draws or MOST_KEPT,
+            draws=draws or NO_END,
             filling=draws is None,
             tune=whole("tune", given["tune"], least=0, example=1000),
             chains=whole("chains", given["chains"], least=1, example=4),
@@ -119,9 +119,20 @@ class Settings:
         if self.subset_size is not None and self.subset_move is not None:
             self.subset_move.replaced(self.subset_size)
 
+    @property
+    def of_draws(self) -> str:
+        """How many were asked for, after a number of those that are there."""
+        return "draws" if self.filling else f"of {self.draws} draws"
+
     def record(self) -> dict[str, Any]:
         """As JSON; the same settings give the same record in every process."""
-        return {name: plain(value) for name, value in vars(self).items()}
+        told = {name: plain(value) for name, value in vars(self).items() if name != "filling"}
+        return told | ({"draws": "auto"} if self.filling else {})
+
+
+def keepable(chains: int, dimension: int) -> int:
+    """Draws a chain that `draws="auto"` aims to keep."""
+    return max(1000, KEPT_BYTES // (8 * chains * dimension))
 
 
 def plain(value: Any) -> Any:

@@ -16,7 +16,6 @@ from lwa.rivals import Austerity
 Y = np.random.default_rng(0).normal(3.0, 1.0, 2000)
 MODEL = lwa.Model(lambda mu, y: -0.5 * (y - mu) ** 2, lambda mu: -0.5 * (mu / 10.0) ** 2, init=0.0)
 EXACT = Moments(np.array([Y.sum() / (len(Y) + 0.01)]), np.array([(len(Y) + 0.01) ** -0.5]), "closed form")
-IID_ONLY = ["confidence", "confidence_proxy", "austerity", "firefly", "pseudo_marginal", "noisy", "sgld"]
 
 
 def compare(methods, model=MODEL, data=Y, **options):
@@ -35,7 +34,7 @@ def test_one_line_a_method(found):
         "lwa, n = 100",
         "lwa, exact, n = 100",
         "metropolis",
-        "austerity",
+        "austerity, epsilon = 0.01",
         "lwa, n = 50",
         "firefly",
     ]

@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from lwa.comparison.table import Comparison, Line
 from lwa.diagnostics.certify import certify
 from lwa.diagnostics.draws import draws_of
 from lwa.errors import InputError, LwaError
-from lwa.layout import lay_out
+from lwa.layout import Layout, lay_out
 from lwa.models.asking import is_theirs
 from lwa.models.model import Model
 from lwa.progress import Display
@@ -28,6 +29,8 @@ from lwa.rivals.sampling import as_kernel, at_the_mode, differentiable
 from lwa.settings import whole
 from lwa.starts import given_starts
 
+MOST_SAVED = 10_000
+"""Draws a chain that a comparison keeps of each run, once it is measured."""
 SPREAD = 2.0
 """Starts are drawn from the Gaussian at the mode, so many times as wide: no chain begins where it should end."""
 
@@ -84,7 +87,8 @@ def compare(
     Returns
     -------
     Comparison
-        `print` it, or see `comparison.table()`, `comparison.figure("figure.png")` and `comparison.save(folder)`.
+        `print` it, or see `comparison.table()`, `comparison.figure("figure.png")` and `comparison.save(folder)`. Its
+        `fits` keep 10,000 draws a chain at the most, spread evenly; lines were measured on all of them.
 
     Examples
     --------
@@ -118,27 +122,28 @@ def compare(
         "draws": "auto", "tune": tune, "chains": chains, "budget": allowed, "seed": seed, "initvals": starts,
         "progress": progress,
     }  # fmt: skip
-    fits: dict[str, Result] = {}
+    judge = Judge(model, layout, given_moments(model, reference), progress)
+    by_label = labelled(chosen)
     reasons: dict[str, str] = {}
-    for label, method in labelled(chosen).items():
+    stopped = False
+    for label, method in by_label.items():
         if reason := method.excluded(setting):
             reasons[label] = reason
-        elif any(stopped_by_hand(fit) for fit in fits.values()):
+        elif stopped:
             reasons[label] = "interrupted before its turn"
         else:
             outcome = attempt(method, model, layout, expanded, common)
             if isinstance(outcome, str):
                 reasons[label] = outcome
             else:
-                fits[label] = charge(outcome, charged)
-    moments = moments_of(model, layout, reference, fits, progress)
+                judge.hear(label, is_exact(method), charge(outcome, charged))
+                stopped = stopped_by_hand(outcome)
+    source = judge.finish()
     lines = tuple(
-        Line(label, is_exact(method), reason=reasons[label])
-        if label in reasons
-        else line_of(label, is_exact(method), model, fits[label], moments)
-        for label, method in labelled(chosen).items()
+        Line(label, is_exact(method), reason=reasons[label]) if label in reasons else judge.lines[label]
+        for label, method in by_label.items()
     )
-    return Comparison(lines, fits, len(layout), moments.source, float(allowed.seconds))
+    return Comparison(lines, judge.fits, len(layout), source, float(allowed.seconds))
 
 
 def is_exact(method: Method) -> bool:
@@ -194,28 +199,92 @@ def spread_out(model: Model, expanded: Reference | None, seed: int, chains: int)
     return [one(chain) for chain in range(chains)]
 
 
-def moments_of(model: Model, layout: Any, reference: Any, fits: dict[str, Result], progress: bool) -> Moments:
-    """Mean and sd of the posterior: given, or as the certificate has them."""
-    if reference is not None:
-        draws = flat(draws_of(model, reference))
-        return Moments(draws.mean(0), draws.std(0), f"{len(draws):,} given draws")
-    for label, fit in fits.items():
-        try:
-            found = certify(model, layout, fit, progress=progress)
-        except LwaError:  # too few draws, or no derivatives
-            continue
-        except KeyboardInterrupt:  # what was drawn is there all the same
-            break
-        return Moments(
-            found.mean, found.sd,
-            f"the posterior's mean and sd by gradients of all rows at the draws of {label} (R² {found.r_squared:.3f})",
-        )  # fmt: skip
-    if not fits:
-        nothing = np.full(model.dimension, np.nan)
-        return Moments(nothing, nothing, "nothing: no method ran")
-    label, fit = max(fits.items(), key=lambda item: (item[1].attributes.get("exact", False), item[1].draws))
-    draws = flat(draws_of(model, fit))
-    return Moments(draws.mean(0), draws.std(0), f"the draws of {label}, for lack of gradients")
+class Judge:
+    """Measures runs as they come: once the posterior is known, a run's line is drawn up and few of its draws are kept.
+
+    Until then, as where the first methods gave too few draws for a certificate, runs wait whole.
+    """
+
+    def __init__(self, model: Model, layout: Layout, moments: Moments | None, progress: bool) -> None:
+        self.model, self.layout, self.moments, self.progress = model, layout, moments, progress
+        self.waiting: dict[str, tuple[bool, Result]] = {}
+        self.lines: dict[str, Line] = {}
+        self.fits: dict[str, Result] = {}
+
+    def hear(self, label: str, exact: bool, fit: Result) -> None:
+        """The next run."""
+        self.waiting[label] = (exact, fit)
+        if self.moments is None:
+            self.moments = certified(self.model, self.layout, label, fit, self.progress)
+        if self.moments is not None:
+            self._measure(self.moments)
+
+    def finish(self) -> str:
+        """Measure what still waits; returns what errors were measured against."""
+        if self.moments is None and self.waiting:
+            label, (_, fit) = max(self.waiting.items(), key=lambda item: (item[1][0], item[1][1].draws))
+            self.moments = moments_from(self.model, fit, f"the draws of {label}, for lack of gradients")
+        if self.moments is None:
+            return "nothing: no method ran"
+        self._measure(self.moments)
+        return self.moments.source
+
+    def _measure(self, moments: Moments) -> None:
+        for label, (exact, fit) in self.waiting.items():
+            self.lines[label] = line_of(label, exact, self.model, fit, moments)
+            self.fits[label] = thinned(fit)
+        self.waiting = {}
+
+
+def certified(model: Model, layout: Layout, label: str, fit: Result, progress: bool) -> Moments | None:
+    """Mean and sd of the posterior from gradients of all rows; None where these draws or this model allow none."""
+    try:
+        found = certify(model, layout, fit, progress=progress)
+    except (LwaError, KeyboardInterrupt):  # too few draws, no derivatives, or no patience: what was drawn is there
+        return None
+    source = f"the posterior's mean and sd by gradients of all rows at the draws of {label} (R² {found.r_squared:.3f})"
+    return Moments(found.mean, found.sd, source)
+
+
+def given_moments(model: Model, reference: Any) -> Moments | None:
+    """Of draws that the user passed."""
+    if reference is None:
+        return None
+    count = len(flat(draws_of(model, reference)))
+    return moments_from(model, reference, f"{count:,} given draws")
+
+
+def moments_from(model: Model, idata: Any, source: str) -> Moments:
+    """Of draws."""
+    draws = flat(draws_of(model, idata))
+    return Moments(draws.mean(0), draws.std(0), source)
+
+
+def thinned(fit: Result) -> Result:
+    """The same run with as many draws as a folder should hold, spread evenly, for whoever wants to look at them."""
+    every = -(-fit.draws // MOST_SAVED)
+    if every <= 1:
+        return fit
+
+    def some(variables: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        return {name: values[:, every - 1 :: every] for name, values in variables.items()}
+
+    def together(name: str, values: NDArray[Any]) -> NDArray[Any]:
+        groups = values[:, : fit.draws // every * every].reshape(len(values), -1, every)
+        if name == "n_rows_read":
+            return groups.sum(-1)
+        return groups.mean(-1) if name in ("acceptance_rate", "subset_accepted") else groups[..., -1]
+
+    clock = [[draws // every, at] for draws, at in fit.attributes["clock"]]
+    told = {**fit.attributes, "clock": clock, "thinning": fit.attributes["thinning"] * every}
+    free = None if fit.unconstrained is None else some(fit.unconstrained)
+    return replace(
+        fit,
+        posterior=some(fit.posterior),
+        sample_stats={name: together(name, values) for name, values in fit.sample_stats.items()},
+        attributes=told,
+        unconstrained=free,
+    )
 
 
 def flat(draws: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 def draw(comparison: "Comparison", path: Path) -> Path:
     """Two panels; methods keep their colour, lwa is drawn heavier, approximate methods are dashed."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     lines = comparison.ran
     figure = Figure(figsize=(12, 5.2), layout="constrained")
@@ -28,6 +29,9 @@ def draw(comparison: "Comparison", path: Path) -> Path:
             )  # fmt: skip
             ends.append((line.method, seconds[-1], errors[-1]))
     label_ends(left, ends, colours)
+    left.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    left.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g}"))
+    left.xaxis.set_minor_formatter(NullFormatter())
     left.set_xlabel("seconds since the call")
     left.set_ylabel("error, posterior sds (means and sds, root mean square)")
     left.set_title("Error against time", loc="left")

@@ -25,7 +25,7 @@ from lwa.rivals.eager import always_compiled
 from lwa.rivals.problem import Problem
 from lwa.rivals.record import Record, Steps
 from lwa.rivals.rival import Info, Rival, noise_of
-from lwa.settings import KEPT
+from lwa.settings import keepable
 
 PAGE = 1024
 """Steps in one call of the compiled loop at the most."""
@@ -94,7 +94,7 @@ def carry_out(rival: Rival, problem: Problem, starts: NDArray[np.float64], plan:
 
 def sample(player: "Player", plan: Plan, tuned: int, display: Display) -> Outcome:
     """Keep draws."""
-    most = KEPT if plan.draws is None else None
+    most = keepable(len(player.chains), player.problem.model.dimension) if plan.draws is None else None
     records = [Record(plan.thinning, most) for _ in player.chains]
     wanted = None if plan.draws is None else plan.draws * plan.thinning
     total = 2**62 if wanted is None else wanted
@@ -110,7 +110,7 @@ def sample(player: "Player", plan: Plan, tuned: int, display: Display) -> Outcom
         except BaseException as error:
             if not records[0].kept or not may_be_kept(error):
                 raise
-            stopped, fault = told(error, records[0].kept, plan.draws or records[0].kept)
+            stopped, fault = told(error, f"{records[0].kept} draws")
             break
         for record, page in zip(records, made, strict=True):
             record.add(page)
