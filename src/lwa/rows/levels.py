@@ -35,7 +35,8 @@ def column_names(data: Any) -> list[str]:
     """The names of the columns; none where the data have no names."""
     if is_table(data):
         require_rows(data)
-        return [str(name) for name in (data.schema.names if hasattr(data, "schema") else data.columns)]
+        named_by_schema = type(data).__module__.startswith("pyarrow")
+        return [str(name) for name in (data.schema.names if named_by_schema else data.columns)]
     if isinstance(data, Mapping):
         return [str(name) for name in data]
     if isinstance(data, np.ndarray):
@@ -95,7 +96,7 @@ def in_order(name: str, found: Found) -> tuple[NDArray[np.int32], tuple[Level, .
             f"missing values: {label(name)} has {missing.sum()}, the first in row {int(missing.argmax())}. None is "
             "expected. Drop those rows, or give them a level of their own."
         )
-    used = np.flatnonzero(np.bincount(codes, minlength=len(found.levels)))
+    used = np.flatnonzero(np.bincount(codes, minlength=len(found.levels))).tolist()
     kinds = {type(found.levels[place]) for place in used}
     if len(kinds) > 1 or not kinds <= {str, int, bool, float, np.str_}:
         raise DataError(
@@ -103,7 +104,7 @@ def in_order(name: str, found: Found) -> tuple[NDArray[np.int32], tuple[Level, .
             "expected, or numbers. Convert it, e.g. with .astype(str) or .astype(float)."
         )
     if not found.in_order:
-        used = np.array(sorted(used.tolist(), key=lambda place: found.levels[place]), np.int64)
+        used.sort(key=lambda place: found.levels[place])
     rank = np.zeros(len(found.levels), np.int32)
     rank[used] = np.arange(len(used), dtype=np.int32)
     levels = tuple(str(level) if isinstance(level, str) else level for level in (found.levels[i] for i in used))

@@ -147,7 +147,7 @@ class Design:
         pairs = list(zip(self.blocks, parts, strict=True))
         if written := [block.columns(part) for block, part in pairs if block.written_out]:
             held["x"] = np.concatenate(written, axis=1)
-        if codes := [part.code for block, part in pairs if not block.written_out]:
+        if codes := [part.code for block, part in pairs if part.code is not None and not block.written_out]:
             held["code"] = np.stack(codes, axis=1)
             times = [part.times for block, part in pairs if not block.written_out]
             if any(one is not None for one in times):
@@ -164,7 +164,7 @@ class Design:
             eta = eta + rows["x"] @ (slopes if whole else slopes[positions])
         for i, block in enumerate(self.looked_up):
             # One more than there are: the reference level's, which is 0.
-            looked_up = jnp.append(slopes[block.place], 0.0)[rows["code"][:, i]]
+            looked_up = jnp.pad(slopes[block.place], (0, 1))[rows["code"][:, i]]
             eta = eta + (looked_up * rows["times"][:, i] if "times" in rows else looked_up)
         return jnp.broadcast_to(eta, rows["y"].shape)
 
@@ -220,7 +220,7 @@ def codings(factors: tuple[str, ...], seen: set[frozenset[str]]) -> list[dict[st
 def mergeable(found: list[dict[str, bool]]) -> tuple[int, int, str] | None:
     """Two codings that are one: the same but for a factor that one lacks and the other has reduced."""
     for large, coding in enumerate(found):
-        for name, reduced in coding.items():
+        for name, reduced in reversed(coding.items()):
             without = {one: how for one, how in coding.items() if one != name}
             if reduced and without in found:
                 return found.index(without), large, name

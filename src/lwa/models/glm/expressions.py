@@ -39,7 +39,9 @@ OPERATORS: dict[type[ast.operator], Callable[..., Any]] = {
 }
 NAMES = ", ".join([*FUNCTIONS, *LEARNED])
 MOST_CHARACTERS = 10_000
-"""A longer formula is no formula: Python's parser would recurse into it until it dies."""
+"""A longer formula is no formula."""
+MOST_NESTED = 100
+"""Deeper ones would exhaust the stack of whoever reads them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +56,9 @@ class Expression:
     @property
     def columns(self) -> list[str]:
         """The columns that it needs."""
-        found = [node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)]
-        calls = {node.func.id for node in ast.walk(self.tree) if is_named_call(node)}  # type: ignore[attr-defined]
-        return list(dict.fromkeys(self.quoted.get(name, name) for name in found if name not in calls))
+        called = {id(node.func) for node in ast.walk(self.tree) if isinstance(node, ast.Call)}
+        found = [node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name) and id(node) not in called]
+        return list(dict.fromkeys(self.quoted.get(name, name) for name in found))
 
     @property
     def column(self) -> str | None:
@@ -69,11 +71,6 @@ class Expression:
         with np.errstate(all="ignore"):
             values = evaluate(self.tree, columns, self.quoted)
         return np.broadcast_to(np.asarray(values, np.float64), (size,))
-
-
-def is_named_call(node: ast.AST) -> bool:
-    """Whether it is f(...)."""
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
 
 
 def read_expression(text: str) -> Expression:
@@ -112,21 +109,25 @@ def read_expression(text: str) -> Expression:
     return expression
 
 
-def check(node: ast.expr) -> None:
+def check(node: ast.expr, depth: int = 0) -> None:
     """Refuse what is not arithmetic of columns and numbers."""
+    if depth > MOST_NESTED:
+        raise InputError(
+            f"The formula nests more than {MOST_NESTED} operations. Compute such a column of the data first."
+        )
     match node:
         case ast.Name():
             return
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool) and math.isfinite(value):
             return
         case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
-            check(left)
-            check(right)
+            check(left, depth + 1)
+            check(right, depth + 1)
         case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand):
-            check(operand)
+            check(operand, depth + 1)
         case ast.Call(func=ast.Name(id=name)) if name in FUNCTIONS:
             require_one_argument(node, name)
-            check(node.args[0])
+            check(node.args[0], depth + 1)
         case ast.Call(func=ast.Name(id=name)) if name in LEARNED:
             raise InputError(
                 f"{name}(...) stands inside of {ast.unparse(node)!r} or another expression of the formula, but "

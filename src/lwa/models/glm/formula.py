@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lwa.errors import InputError
-from lwa.models.glm.expressions import MOST_CHARACTERS, Expression, read_expression
+from lwa.models.glm.expressions import MOST_CHARACTERS, MOST_NESTED, Expression, read_expression
 
 type Term = tuple[str, ...]
 """Names of the factors that a term multiplies; the intercept has none."""
@@ -117,7 +117,7 @@ class Reader:
     """Reads tokens from left to right, by the rank of the operators: + and -, then * and /, then :, then ^."""
 
     def __init__(self, text: str, tokens: list[Token]) -> None:
-        self.text, self.tokens, self.at = text, tokens, 0
+        self.text, self.tokens, self.at, self.depth = text, tokens, 0, 0
         self.factors: dict[str, Expression] = {}
 
     def sum(self, terms: list[Term]) -> list[Term]:
@@ -126,7 +126,8 @@ class Reader:
         while True:
             if self.tokens[self.at] == Token("number", "0"):
                 self.at += 1
-                sign, found = "-" if sign == "+" else "+", [()]
+                sign = "-" if sign == "+" else "+"
+                found: list[Term] = [()]
             else:
                 found = self.product()
             terms = union(terms, found) if sign == "+" else without(terms, found)
@@ -171,8 +172,12 @@ class Reader:
     def atom(self) -> list[Term]:
         """A column, an expression, 1, or a sum in brackets."""
         if self.take("("):
+            self.depth += 1
+            if self.depth > MOST_NESTED:
+                raise InputError(f"The formula nests more than {MOST_NESTED} brackets. Write it without them.")
             found = self.sum([])
             self.expect(")")
+            self.depth -= 1
             return found
         token = self.tokens[self.at]
         if token.kind == "number":

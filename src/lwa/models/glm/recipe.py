@@ -98,16 +98,20 @@ class Held:
 
     def codes(self, factor: Expression, columns: Columns, known: tuple[Level, ...]) -> NDArray[np.int32]:
         """The place of each row's level among those that are known; refuses one that is not."""
-        if factor.column in self.levels:
-            own = self.levels[factor.column]
+        column = factor.column
+        if column is not None and column in self.levels:
+            own = self.levels[column]
             if own == known:
-                return columns[factor.column].astype(np.int32, copy=False)
+                return columns[column].astype(np.int32, copy=False)
             place = {level: i for i, level in enumerate(known)}
-            codes = np.array([place.get(level, -1) for level in own], np.int32)[columns[factor.column]]
+            codes = np.array([place.get(level, -1) for level in own], np.int32)[columns[column]]
             if (codes < 0).any():
-                raise unseen(factor.text, own[int(columns[factor.column][int((codes < 0).argmax())])], known)
+                raise unseen(factor.text, own[int(columns[column][int((codes < 0).argmax())])], known)
             return codes
-        values, sorted_levels = factor.numbers(columns), np.array(known, np.float64)
+        values = factor.numbers(columns)
+        if isinstance(known[0], str):
+            raise unseen(factor.text, values[0].item(), known)
+        sorted_levels = np.array(known, np.float64)
         codes = np.searchsorted(sorted_levels, values).astype(np.int32)
         strange = sorted_levels[np.minimum(codes, len(known) - 1)] != values
         if strange.any():

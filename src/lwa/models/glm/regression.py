@@ -159,8 +159,8 @@ class Glm(Unbound):
             learnable[response.text] = response
         assert isinstance(first, dict)
         for one in self.expressions:
-            texts = [column for column in one.columns if column in held.levels and one.text not in learnable]
-            if texts:
+            texts = [column for column in one.columns if column in held.levels]
+            if texts and one not in learnable.values():
                 raise DataError(
                     f"{one.text!r} must be a number, but the column {texts[0]!r} holds text. Encode it first."
                 )
