@@ -81,8 +81,8 @@ def glm(
     >>> bound = lwa.glm("y ~ x + color", family="poisson").bind({"x": x, "color": color, "y": y})
     >>> print(bound.described)
     y ~ x + color, family poisson (link log), 10,000 rows. Priors:
-      Intercept (where all columns are at their means) ~ normal(0.644, 2.5)
-      x ~ normal(0, 2.49)
+      Intercept (where all columns are at their means) ~ normal(0.746, 2.5)
+      x ~ normal(0, 2.5)
       color ~ normal(0, 2.5)
     >>> fit = lwa.sample(bound.model, bound.rows, subset_size=100, draws=100, tune=100, seed=1, progress=False)
     >>> fit.coords["coefficient"]
