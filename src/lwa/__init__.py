@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lwa.models.arma import arma
     from lwa.models.from_numpyro import from_numpyro
     from lwa.models.from_pymc import from_pymc
+    from lwa.models.glm import glm
     from lwa.models.model import Model
     from lwa.result import Result, load
     from lwa.rows.source import Rows
@@ -38,6 +39,7 @@ __all__ = [
     "comparison",
     "from_numpyro",
     "from_pymc",
+    "glm",
     "load",
     "models",
     "parameters",
@@ -58,6 +60,7 @@ _HOME = {
     "compare": "lwa.comparison.compare",
     "from_numpyro": "lwa.models.from_numpyro",
     "from_pymc": "lwa.models.from_pymc",
+    "glm": "lwa.models.glm",
     "load": "lwa.result",
     "sample": "lwa.sampling",
 } | dict.fromkeys(("DataError", "InputError", "LwaError", "LwaWarning", "ModelError", "RunFolderError"), "lwa.errors")

@@ -3,6 +3,7 @@
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -263,3 +264,15 @@ def named(model: Model, vector: np.ndarray) -> dict[str, Any]:
     """A flat θ by its names, as the user wrote it, for messages."""
     rounded = np.vectorize(lambda value: float(f"{value:.6g}"), otypes=[float])
     return {name: rounded(values).tolist() for name, values in model.by_name(np.asarray(vector)).items()}
+
+
+def labelled(model: Model) -> list[str]:
+    """`model.scalar_names` with the labels of `coords` where there are any: `beta[distance]` for `beta[1]`."""
+    found: list[str] = []
+    for name, support in model.supports.items():
+        axes = [(model.coords or {}).get(axis) for axis in (model.dims or {}).get(name, ())]
+        if support.transform is None and axes and all(labels is not None for labels in axes):
+            found += [f"{name}[{', '.join(map(str, labels))}]" for labels in product(*axes)]  # type: ignore[arg-type]
+        else:
+            found += support.scalar_names(name)
+    return found
