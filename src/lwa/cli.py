@@ -148,6 +148,18 @@ def summary(run: Annotated[Path, typer.Argument(help="A folder saved by lwa demo
     typer.echo(str(fit.summary()))
 
 
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(help="A folder saved by lwa demo or fit.save().")],
+    out: Annotated[Path | None, typer.Option(help="Page to write [default: RUN/report.html].")] = None,
+) -> None:
+    """Write a saved run as one page of HTML: verdict, table, pictures, warnings, and how to repeat it."""
+    from lwa.result import load
+
+    page = load(run).report(run / "report.html" if out is None else out)
+    typer.echo(f"Wrote {page}")
+
+
 def main() -> None:
     """Run a command; what lwa refuses is one sentence and exit code 2, never a traceback."""
     from lwa.errors import LwaError

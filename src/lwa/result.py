@@ -198,6 +198,16 @@ class Result:
         description = {"attributes": dict(self.attributes), "dims": dict(self.dims), "coords": dict(self.coords)}
         return write_run(folder, variables, description)
 
+    def report(self, path: str | os.PathLike[str] | None = None) -> Path:
+        """Write one page of HTML that needs nothing else, and return its path; `report.html` where none is given.
+
+        The certificate's verdict first, then the table, intervals and densities, chains, the story of the subsets,
+        autocorrelations, warnings, settings and the call that repeats the run. A file that is no report is left alone.
+        """
+        from lwa.report.page import write_report
+
+        return write_report(self, path)
+
     def to_netcdf(self, path: str | os.PathLike[str]) -> Path:
         """Write one NetCDF file, for ArviZ and xarray anywhere."""
         self.idata.to_netcdf(path, engine="h5netcdf")
