@@ -64,6 +64,7 @@ def test_what_is_refused_is_one_sentence(call, saved, tmp_path, arguments, words
     assert lwa.load(saved).draws == 1000
 
 
+@pytest.mark.slow
 def test_in_a_process_of_its_own(saved):
     code = "from lwa.cli import main; main()"
     done = subprocess.run(
