@@ -12,7 +12,7 @@ from lwa.report.reading import DRAWS_A_CHAIN, RHAT, Reading
 
 LINES = 25
 """Parameters of a table or a forest that are seen at once."""
-NARROWEST = 0.02
+NARROWEST = 0.005
 """The least share of a forest's width that an interval may take; parameters of another scale get their own."""
 
 
