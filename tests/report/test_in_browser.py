@@ -15,6 +15,7 @@ from tests.report.made import certificate, fit
 
 CHROMIUM = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome on the path")
+SLOW = pytest.mark.slow
 
 DARK = "--blink-settings=preferredColorScheme=0"
 LIGHT = "--blink-settings=preferredColorScheme=1"
@@ -89,7 +90,7 @@ def test_the_browser_shows_the_verdict_and_has_no_complaint(tmp_path):
     assert 'data-outcome="pass"' in dom
 
 
-@pytest.mark.parametrize("width", [1280, 390, 320])
+@pytest.mark.parametrize("width", [pytest.param(1280, marks=SLOW), 390, pytest.param(320, marks=SLOW)])
 def test_the_page_never_scrolls_sideways(tmp_path, many, width):
     told = measured(tmp_path, page(many), width, "--window-size=1400,1000")
     assert told["client"] == width
@@ -99,6 +100,7 @@ def test_the_page_never_scrolls_sideways(tmp_path, many, width):
     assert told["verdict"] == many.certificate.verdict
 
 
+@SLOW
 def test_light_and_dark(tmp_path):
     text = page(fit())
     light, dark = (measured(tmp_path, text, 800, option) for option in (LIGHT, DARK))
@@ -106,6 +108,7 @@ def test_light_and_dark(tmp_path):
     assert brightness(dark["ink"]) > 200 > 100 > brightness(dark["paper"])
 
 
+@SLOW
 def test_pictures_and_print(tmp_path, many):
     file = many.report(tmp_path / "page.html")
     browse(tmp_path, file, "--window-size=1280,900", f"--screenshot={tmp_path / 'page.png'}")
@@ -113,3 +116,11 @@ def test_pictures_and_print(tmp_path, many):
     assert struct.unpack(">II", header[16:24]) == (1280, 900)
     browse(tmp_path, file, f"--print-to-pdf={tmp_path / 'page.pdf'}")
     assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
+
+
+@SLOW
+def test_a_complaint_would_be_heard(tmp_path):
+    text = page(fit()).replace("</main>", "<script>alert(1)</script></main>")
+    (tmp_path / "page.html").write_text(text, encoding="utf-8")
+    with pytest.raises(AssertionError, match="CONSOLE"):
+        browse(tmp_path, tmp_path / "page.html", "--dump-dom")

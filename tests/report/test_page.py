@@ -88,7 +88,7 @@ def test_every_section_is_there_in_order(text):
 def test_the_table_is_the_summary(certified, text):
     table = certified.summary(round_to="none")
     head, *lines = Cells(text).rows["table"]
-    assert head == ["parameter", "mean", "sd", "89 % interval", "to", "bulk ESS", "tail ESS", "R-hat"]
+    assert head == ["parameter", "mean", "sd", "89 % from", "to", "bulk ESS", "tail ESS", "R-hat"]
     assert [line[0] for line in lines] == list(table.index) == ["beta[0]", "beta[1]", "sigma"]
     columns = ["mean", "sd", "eti89_lb", "eti89_ub", "ess_bulk", "ess_tail", "r_hat"]
     for line, expected in zip(lines, table[columns].to_numpy(), strict=True):

@@ -61,7 +61,7 @@ def densities(values: NDArray[np.float64]) -> Densities | None:
 
     pooled, chains = one(finite), np.stack([one(chain[np.isfinite(chain)]) for chain in values])
     top = max(pooled.max(), chains.max())
-    places: NDArray[np.float64] = low + width * (np.arange(POINTS) + 0.5)
+    places = np.linspace(low + width / 2, high - width / 2, POINTS)
     return Densities(low, high, places, pooled / top, chains / top)
 
 

@@ -12,14 +12,13 @@ from lwa.report.reading import DRAWS_A_CHAIN, RHAT, Reading
 
 LINES = 25
 """Parameters of a table or a forest that are seen at once."""
-NARROWEST = 0.02
+NARROWEST = 0.005
 """The least share of a forest's width that an interval may take; parameters of another scale get their own."""
 
 
 def table(reading: Reading) -> Markup:
     """ArviZ's numbers, one line a parameter."""
-    titles = ["parameter", "mean", "sd", reading.interval_in_words, "", "bulk ESS", "tail ESS", "R-hat"]
-    titles[4] = "to"
+    titles = ["parameter", "mean", "sd", f"{reading.percent} % from", "to", "bulk ESS", "tail ESS", "R-hat"]
     head = tag("thead", tag("tr", *(tag("th", title, scope="col") for title in titles)))
     lines = [table_line(reading, i) for i in range(len(reading.names))]
 
@@ -66,7 +65,7 @@ def forest(reading: Reading) -> Markup:
     rest = groves[len(shown) :]
     more = folded(f"{sum(count for _, count in rest):,} more parameters", *(trees for trees, _ in rest))
     words = (
-        f"The thin line is the {reading.interval_in_words}, the thick one holds half of the draws, "
+        f"The thin line is the {reading.percent} % interval, the thick one holds half of the draws, "
         "the mark is the mean."
     )
     return tag("section", tag("h2", "Intervals"), tag("p", words), *shown, more if rest else None, id="forest")

@@ -65,7 +65,7 @@ def autocorrelation_of(name: str, values: NDArray[np.float64]) -> Markup:
     low = min(-0.2, 1.05 * rho.min())
     x = WIDE * (lags - 0.5) / len(lags)
     zero, tops = _up([0.0], low, 1.0)[0], _up(rho[1:], low, 1.0)
-    bars = " ".join(f"M{_(at)} {_(zero)}V{_(top)}" for at, top in zip(x, tops, strict=True))
+    bars = " ".join(f"M{tenth(at)} {tenth(zero)}V{tenth(top)}" for at, top in zip(x, tops, strict=True))
     chance = min(1.0, 2.0 / np.sqrt(values.size))
     band = [
         _path([0.0, WIDE], _up([edge, edge], low, 1.0), "rule dashed") for edge in (chance, -chance) if edge > low
@@ -141,12 +141,12 @@ def _path(x: Sequence[float] | NDArray[np.float64], y: Sequence[float], classes:
         if not np.isfinite(up):
             drawing = False
             continue
-        parts.append(f"{'L' if drawing else 'M'}{_(across)} {_(up)}")
+        parts.append(f"{'L' if drawing else 'M'}{tenth(across)} {tenth(up)}")
         drawing = True
     return tag("path", d="".join(parts), class_=classes)
 
 
-def _(value: float) -> str:
+def tenth(value: float) -> str:
     """A coordinate to a tenth, as short as it goes."""
     return f"{value:.1f}".removesuffix(".0")
 

@@ -42,9 +42,9 @@ class Reading:
         return "method" in self.told
 
     @property
-    def interval_in_words(self) -> str:
-        """Such as "89 % interval"."""
-        return f"{''.join(letter for letter in self.interval[0] if letter.isdigit())} % interval"
+    def percent(self) -> str:
+        """Of the draws that the interval holds."""
+        return "".join(letter for letter in self.interval[0] if letter.isdigit())
 
     @property
     def disagreeing(self) -> NDArray[np.bool_]:

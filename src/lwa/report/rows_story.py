@@ -44,7 +44,7 @@ def subsets_in_words(reading: Reading) -> Markup:
         known.append(("Refresh rate", f"{share(float(np.mean(changed)))} of {of_what}"))
     renewal = told.get("subset_renewal_moves")
     known.append(
-        ("Renewal", f"all rows of a subset are exchanged in about {short(renewal)} transitions")
+        ("Renewal", f"at best, all rows of a subset are exchanged in about {short(renewal)} transitions")
         if renewal
         else ("Renewal", "none: each chain keeps its subset")
     )
@@ -68,10 +68,13 @@ def distinct_in_words(reading: Reading, n: int, N: int, renewal: float | None) -
     how = (
         f"Expected, not counted: {reading.chains} chains begin with {n:,} rows each and bring in {n:,} more "
         f"{short(renewals)} times in {transitions:,} transitions, each drawn from {N:,} rows, so that a row is missed "
-        "with probability ((1 - n/N) (1 - 1/N)^(n × renewals))^chains. Unequal chances of rows, overlapping windows "
-        "and a statistic that keeps subsets near each other make it fewer; of grouped data, n counts groups."
+        "with probability ((1 - n/N) (1 - 1/N)^(n × renewals))^chains. It is fewer where rows come with unequal "
+        "chances, where windows overlap, and where n is no small part of N: a proposal that brings a row which U has "
+        "already changes nothing. Of grouped data, n counts groups."
     )
-    return tag("span", f"about {short(expected)} of {N:,} ({share(expected / N) if N else ''})", folded("How", how))
+    return tag(
+        "div", f"at most about {short(expected)} of {N:,} ({share(expected / N) if N else ''})", folded("How", how)
+    )
 
 
 def distinct_rows(N: int, n: int, chains: int, renewals: float) -> float:
