@@ -1,6 +1,7 @@
 """The tall-data protocol: rows a step of every method, on data that suit it and on data that do not.
 
     python benchmarks/tall_data.py                      # about fifteen minutes on two cores
+    python benchmarks/tall_data.py --table              # of the docs, from the results
     python benchmarks/tall_data.py --plot docs/figures/tall_data.png
     python benchmarks/tall_data.py --rows 1e4 --steps 1000 --reference 5000 --out quick.json
 
@@ -99,6 +100,26 @@ def line(label, one, N):
     )
 
 
+def side_by_side(results):
+    """The table of the docs: rows a step as a share of N, shift and sd ratio, one group of columns a problem."""
+    problems, N = results["problems"], results["rows"]
+    print("| method | " + " | ".join(f"{name}: rows a step | shift | sd ratio" for name in problems) + " |")
+    print("|---|" + "---|---|---|" * len(problems))
+    for label in next(iter(problems.values()))["methods"]:
+        cells = []
+        for found in problems.values():
+            one = found["methods"][label]
+            if "reason" in one:
+                cells.append("no bound | | " if "bound" in one["reason"] else "does not apply | | ")
+                continue
+            rows, (low, high) = one["rows_a_step"], one["sd_ratio"]
+            share = f"{rows / N:.1%}" if rows >= 0.001 * N else f"{rows / N:.3%}"
+            cells.append(f"{rows:,.0f} ({share}) | {one['shift']:.2f} | {low:.2f}–{high:.2f}")
+        print(f"| {label} | " + " | ".join(cells) + " |")
+    errors = ", ".join(f"{name} {found['reference_error']:.3f}" for name, found in problems.items())
+    print(f"\nError of the reference in sds: {errors}.")
+
+
 def plot(results, path):
     """Rows a step, one panel a problem: the middle half as a bar, nine tenths as a line, a dot for the mean."""
     from matplotlib.figure import Figure
@@ -125,7 +146,7 @@ def plot(results, path):
                 color="C3" if off else "0.45",
             )  # fmt: skip
         axes.set_xscale("log")
-        axes.set_xlim(80, results["rows"] * 40)
+        axes.set_xlim(0.5, results["rows"] * 500)
         axes.axvline(results["rows"], color="0.3", linestyle=":", linewidth=1)
         axes.set_title(name, loc="left")
         axes.set_xlabel("rows read a step (dotted: N)")
@@ -146,9 +167,11 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "tall_data.json")
     parser.add_argument("--plot", type=Path, help="draw the results that are in --out, and run nothing")
+    parser.add_argument("--table", action="store_true", help="print the results that are in --out, and run nothing")
     asked = parser.parse_args()
-    if asked.plot:
-        return plot(json.loads(asked.out.read_text()), asked.plot)
+    if asked.plot or asked.table:
+        results = json.loads(asked.out.read_text())
+        return plot(results, asked.plot) if asked.plot else side_by_side(results)
     N = int(asked.rows)
     print("| method | rows a step | of N | accepted | effective draws | shift / sd | sd ratio |")
     found = {name: run(name, N, asked.steps, asked.reference, asked.tune, asked.seed) for name in asked.problems}
