@@ -49,7 +49,7 @@ def test_intervals_cover(family):
     bound = lwa.glm("y ~ x + group", family, **trials).bind(simulated(family, SEEDS))
     for seed in range(SEEDS):
         rows = bound.read(simulated(family, seed))
-        fit = lwa.sample(bound.model, rows, subset_size=200, draws=250, tune=500, chains=4, seed=seed, progress=False)
+        fit = lwa.sample(bound.model, rows, subset_size=1000, draws=250, tune=500, chains=4, seed=seed, progress=False)
         draws = {f"beta[{i}]": fit.posterior["beta"].reshape(1000, 3)[:, i] for i in range(3)}
         draws |= {name: fit.posterior[name].ravel() for name in TRUTH[family]}
         truth = dict(zip(draws, [*BETA, *TRUTH[family].values()], strict=True))
