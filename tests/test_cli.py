@@ -134,6 +134,7 @@ number = 3
 """
 
 
+@pytest.mark.slow
 def test_compare_a_model_of_ones_own(call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(OWN)

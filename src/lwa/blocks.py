@@ -167,6 +167,11 @@ class Player:
         return "" if self.run.settings.filling else "the budget was spent"
 
     @property
+    def may_overrun(self) -> bool:
+        """Whether nothing but time is short."""
+        return not self.interruption.asked and self.meter.rows_left() >= self.run.rows_a_move
+
+    @property
     def affordable(self) -> int:
         """Moves that what is left of the budget allows, at the speed so far."""
         rows = self.meter.rows_left() / self.run.rows_a_move
@@ -211,6 +216,8 @@ def keep(player: Player, run: Run, thinning: int, display: Display) -> Sampled:
 
     while kept() < settings.draws:
         moves = player.allowed(max(recorder.missing(settings.draws) for recorder in recorders))
+        if settings.filling and not moves and kept() == 0 and player.may_overrun:
+            moves = thinning  # a budget that tune has used up buys a draw all the same
         if not moves:
             return result(player.over and f"{player.over} after {kept()} {settings.of_draws}")
         try:

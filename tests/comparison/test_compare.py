@@ -65,6 +65,7 @@ def test_a_method_without_what_it_needs_is_listed_with_the_reason(found):
     assert "- firefly: " in found.markdown()
 
 
+@pytest.mark.slow
 def test_methods_for_independent_rows_are_out_on_a_series():
     found = compare("auto", lwa.arma(1, 1, sigma=1.0), arma_series(1000, 1), budget=lwa.RowReads(10**6))
     ran = [line.method for line in found.ran]

@@ -44,7 +44,9 @@ def test_the_same_result_as_that_of_sample(name, tmp_path):
         fit.polish()
 
 
-@pytest.mark.parametrize("name", [*PLAIN, "sgld"])
+@pytest.mark.parametrize(
+    "name", ["metropolis", *(pytest.param(name, marks=pytest.mark.slow) for name in [*PLAIN[1:], "sgld"])]
+)
 def test_block_length_changes_no_bit_and_nothing_is_traced_again(monkeypatch, name):
     traced = []
 
@@ -103,6 +105,7 @@ def test_what_a_users_function_raises_surfaces_with_the_draws():
     assert caught.value.lwa_result.draws > 10
 
 
+@pytest.mark.slow
 def test_groups_are_units():
     """Ten rows a group, of which each step reads all: a random effect integrated out would look like this."""
     rng = np.random.default_rng(3)
@@ -117,6 +120,7 @@ def test_groups_are_units():
     assert fit.certify(progress=False).passed
 
 
+@pytest.mark.slow
 def test_a_sequence_by_all_its_rows():
     fit = run("metropolis", lwa.arma(1, 1), arma_series(), draws=1500, chains=4)
     assert fit.posterior["ar"].shape == (4, 1500, 1)

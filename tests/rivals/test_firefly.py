@@ -234,6 +234,7 @@ def looser(theta, rows, mode):
     return coin(theta, rows, mode) - 0.35 * away
 
 
+@pytest.mark.slow
 def test_the_law_of_the_draws():
     run = conjugate.fit("firefly", bound=looser)
     assert run.sample_stats["n_bright"].mean() > 1
@@ -265,6 +266,7 @@ def test_few_rows_a_step():
     assert 0 < share < 0.05
 
 
+@pytest.mark.slow
 def test_no_step_copies_what_has_n_entries():
     N, d = 12_347, 2
     demo = logistic(N, d, seed=1)

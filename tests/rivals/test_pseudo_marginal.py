@@ -93,6 +93,7 @@ def test_block_poisson_is_the_product_over_the_minibatches_of_its_keys():
     np.testing.assert_allclose(found.sign * np.exp(found.log + 0.5 * theta**2), expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_noise_of_an_estimate_is_what_it_says():
     """Var log |Ẑ| is the mean of Σ log² of a compound Poisson sum; of the difference estimator σ² is known."""
     theta, blocks, count = 1.2, 50, 10_000

@@ -140,22 +140,10 @@ def sample(
         given = given_starts(layout.given, initvals, chains)
         N = len(layout)
         surveyed = survey(layout.rows, [], progress=lambda done: display.show("all rows", done, N))
-        if reason := rival.excluded(Setting(layout.given, differentiable(layout), "")):
-            raise InputError(f"{rival.label} does not apply: it {reason}.")
+        require_fit(rival, layout, "")  # before any costly pass
         layout, expanded, fault = at_the_mode(layout, reference, given, plan.seed, display)
-        if reason := rival.excluded(Setting(layout.given, differentiable(layout), fault)):
-            raise InputError(f"{rival.label} does not apply: it {reason}.")
-        order = generator(plan.seed, Purpose.RIVAL_ORDER, 0).permutation(len(layout.full))
-        problem = Problem(
-            layout.model, len(layout.full), hold(layout.full, order), len(layout) / len(layout.full),
-            None if expanded is None else gaussian_of(expanded),
-            walk if expanded is not None else RandomWalk(),
-        )  # fmt: skip
-        measuring, preparing = keys(plan.seed, Purpose.RIVAL_PREPARATION, [0, 1])
-        if rival.single:
-            problem = choose_precision(measuring, problem)
-        own, remarks = rival.prepare(preparing, problem)
-        problem = replace(problem, own=own)
+        require_fit(rival, layout, fault)
+        problem, remarks = pose(rival, layout, expanded, walk, plan.seed)
         starts = find_starts(layout, expanded, given, plan.seed, chains)
         amount = "as many draws as the budget allows" if plan.draws is None else f"{plan.draws:,} draws"
         display.say(f"{rival.label}: {chains} chains, {plan.tune:,} steps of tune, then {amount}, on {N:,} rows.")
@@ -169,6 +157,29 @@ def sample(
     for remark in fit.attributes["warnings"]:
         warnings.warn(remark, LwaWarning, stacklevel=2)
     return fit
+
+
+def require_fit(rival: Rival, layout: Layout, fault: str) -> None:
+    """Refuse a method that does not apply; `fault` is why there is no mode."""
+    if reason := rival.excluded(Setting(layout.given, differentiable(layout), fault)):
+        raise InputError(f"{rival.label} does not apply: it {reason}.")
+
+
+def pose(
+    rival: Rival, layout: Layout, expanded: Reference | None, walk: Metropolis, seed: int
+) -> tuple[Problem, list[str]]:
+    """All rows in memory, in a random order, and what the method must know of them; and what to say of that."""
+    order = generator(seed, Purpose.RIVAL_ORDER, 0).permutation(len(layout.full))
+    problem = Problem(
+        layout.model, len(layout.full), hold(layout.full, order), len(layout) / len(layout.full),
+        None if expanded is None else gaussian_of(expanded),
+        walk if expanded is not None else RandomWalk(),
+    )  # fmt: skip
+    measuring, preparing = keys(seed, Purpose.RIVAL_PREPARATION, [0, 1])
+    if rival.single:
+        problem = choose_precision(measuring, problem)
+    own, remarks = rival.prepare(preparing, problem)
+    return replace(problem, own=own), remarks
 
 
 def as_kernel(kernel: Any) -> Metropolis:
