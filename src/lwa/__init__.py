@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from lwa.diagnostics.certify import certify
     from lwa.errors import DataError, InputError, LwaError, LwaWarning, ModelError, RunFolderError
     from lwa.models.arma import arma
+    from lwa.models.from_numpyro import from_numpyro
+    from lwa.models.from_pymc import from_pymc
+    from lwa.models.glm import glm
     from lwa.models.model import Model
     from lwa.result import Result, load
     from lwa.rows.source import Rows
@@ -34,6 +37,9 @@ __all__ = [
     "certify",
     "compare",
     "comparison",
+    "from_numpyro",
+    "from_pymc",
+    "glm",
     "load",
     "models",
     "parameters",
@@ -52,6 +58,9 @@ _HOME = {
     "arma": "lwa.models.arma",
     "certify": "lwa.diagnostics.certify",
     "compare": "lwa.comparison.compare",
+    "from_numpyro": "lwa.models.from_numpyro",
+    "from_pymc": "lwa.models.from_pymc",
+    "glm": "lwa.models.glm",
     "load": "lwa.result",
     "sample": "lwa.sampling",
 } | dict.fromkeys(("DataError", "InputError", "LwaError", "LwaWarning", "ModelError", "RunFolderError"), "lwa.errors")

@@ -1,7 +1,7 @@
 """The command line: parse, call, print."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -68,6 +68,118 @@ def duration(seconds: float) -> str:
 
 
 @app.command()
+def fit(
+    what: Annotated[str, typer.Argument(help="A formula, 'late ~ distance + origin'; or the data, with --numpyro.")],
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            help="Parquet, Arrow or CSV: a file, a folder, a pattern or a URL; a folder made by lwa convert."
+        ),
+    ] = None,
+    family: Annotated[
+        str,
+        typer.Option(
+            help="gaussian, student_t, bernoulli, binomial, poisson, negative_binomial, gamma or categorical."
+        ),
+    ] = "gaussian",
+    link: Annotated[str | None, typer.Option(help="logit or probit of bernoulli, for example.")] = None,
+    prior: Annotated[
+        list[str] | None, typer.Option(help="'x = normal(0, 1)', as often as needed; or flat. Else weak ones.")
+    ] = None,
+    offset: Annotated[str | None, typer.Option(help="A column or expression, 'log(exposure)'.")] = None,
+    weights: Annotated[str | None, typer.Option(help="A column: how often a row counts.")] = None,
+    trials: Annotated[str | None, typer.Option(help="A column or a number, for binomial.")] = None,
+    numpyro: Annotated[str | None, typer.Option(help="module:model, a NumPyro model in place of a formula.")] = None,
+    missing: Annotated[str, typer.Option(help="error, or drop to leave out rows with missing values.")] = "error",
+    subset_size: Annotated[str, typer.Option(help="Rows that a step reads, or auto.")] = "1000",
+    draws: Annotated[int, typer.Option(help="Kept draws a chain.", min=1)] = 1000,
+    tune: Annotated[int, typer.Option(help="Steps that adapt and are dropped.", min=0)] = 1000,
+    chains: Annotated[int, typer.Option(help="Chains.", min=1)] = 4,
+    budget: Annotated[str | None, typer.Option(help="'60 s' or '10 min' of tune and sampling at the most.")] = None,
+    target: Annotated[str, typer.Option(help="calibrated, powered, subposterior or auto.")] = "calibrated",
+    exact: Annotated[bool, typer.Option(help="Correct every draw by all rows.")] = False,
+    epsilon: Annotated[str, typer.Option(help="Bandwidth of the subsets' law, or auto.")] = "auto",
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same draws.", min=0)] = None,
+    certify: Annotated[bool, typer.Option(help="Say how far the draws are from the posterior of all rows.")] = True,
+    page: Annotated[bool, typer.Option(help="Write report.html into the run's folder.")] = True,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder to save the run to.")] = Path("runs/fit"),
+) -> None:
+    """Fit a regression, or a NumPyro model, to a table; certify the draws and write a page about them.
+
+    Ends with 0 where all went well, with 1 where the certificate says that the draws are not those of the posterior,
+    with 2 where something was refused.
+    """
+    import warnings
+
+    from lwa.errors import InputError, LwaError, LwaWarning
+    from lwa.models.from_numpyro import from_numpyro
+    from lwa.models.glm import glm
+    from lwa.models.named import own_object, priors_of
+    from lwa.rows.cache import rows_at
+    from lwa.run_folder import require_free
+    from lwa.sampling import sample
+
+    require_free(out)  # rather than after all the work
+    if numpyro is None and data is None:
+        raise InputError(f"{what!r} came alone. Pass a formula and the data: lwa fit 'y ~ x' table.parquet.")
+    if numpyro is not None and data is not None:
+        raise InputError("--numpyro takes the place of the formula. Pass the data alone.")
+    source = what if data is None else data
+    if numpyro is None:
+        number = int(trials) if trials is not None and trials.isdigit() else trials
+        unbound = glm(
+            what, family, link=link, priors=priors_of(prior or []), offset=offset, weights=weights, trials=number
+        )
+        rows = rows_at(source, progress=True, columns=unbound.names, missing=missing)
+        model: Any = unbound
+    else:
+        rows = rows_at(source, progress=True, missing=missing)
+        model = from_numpyro(own_object(numpyro), rows)
+    size: Any = int(subset_size) if subset_size.isdigit() else subset_size
+    if isinstance(size, int):
+        size = min(size, len(rows))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LwaWarning)  # they are printed below, and kept with the run
+        run = sample(
+            model, rows, subset_size=size, draws=draws, tune=tune, chains=chains, budget=budget, target=target,
+            exact=exact, epsilon=float(epsilon) if epsilon != "auto" else epsilon, seed=seed,
+        )  # fmt: skip
+        run.save(out)
+        verdict, outcome = "", None
+        if certify:
+            try:
+                found = run.certify()
+                verdict, outcome = found.verdict, found.outcome
+                run.save(out)
+            except LwaError as error:  # too few draws, for example: what was drawn is there all the same
+                verdict = f"No certificate: {error}"
+    written = run.report(out / "report.html") if page else None
+    show_fit(run, verdict, written, out, as_json=json)
+    if outcome == "fail":
+        raise typer.Exit(1)
+
+
+def show_fit(run: Any, verdict: str, page: Path | None, out: Path, *, as_json: bool) -> None:
+    """What came of a fit, for people or for scripts."""
+    table, told = run.summary(), run.attributes["warnings"]
+    if as_json:
+        import json
+
+        summary = json.loads(table.to_json(orient="index"))
+        printed = {"summary": summary, "certificate": run.attributes.get("certificate"), "warnings": told}
+        printed |= {"run": str(out), "report": None if page is None else str(page), "rows": run.attributes["rows"]}
+        typer.echo(json.dumps(printed))
+        return
+    typer.echo(str(table))
+    for remark in told:
+        typer.echo(f"Warning: {remark}", err=True)
+    if verdict:
+        typer.echo(f"\nCertificate: {verdict}")
+    typer.echo(f"\nSaved to {out}." + ("" if page is None else f" Open {page} for the whole story."))
+
+
+@app.command()
 def compare(
     problem: Annotated[
         str,
@@ -122,6 +234,23 @@ def compare(
 
 
 @app.command()
+def convert(
+    source: Annotated[str, typer.Argument(help="Parquet, Arrow IPC or CSV: a file, a folder, a pattern or a URL.")],
+    destination: Annotated[Path, typer.Argument(help="The folder to make.")],
+    columns: Annotated[str | None, typer.Option(help="Names between commas; all, when not given.")] = None,
+    missing: Annotated[str, typer.Option(help="error, or drop to leave out rows with missing values.")] = "error",
+    overwrite: Annotated[bool, typer.Option(help="Make it anew where it is there already.")] = False,
+) -> None:
+    """Turn a table into rows that can be read at random, once; a conversion that was stopped goes on where it was."""
+    from lwa.rows import convert as run
+
+    wanted = None if columns is None else [name.strip() for name in columns.split(",") if name.strip()]
+    rows = run(source, destination, columns=wanted, missing=missing, overwrite=overwrite)
+    dropped = f", {rows.dropped:,} with missing values left out" if rows.dropped else ""
+    typer.echo(f"{len(rows):,} rows of {', '.join(rows.columns)} in {destination}{dropped}.")
+
+
+@app.command()
 def summary(run: Annotated[Path, typer.Argument(help="A folder saved by lwa demo or fit.save().")]) -> None:
     """Print ArviZ's summary of a saved run."""
     from lwa.result import load
@@ -129,6 +258,18 @@ def summary(run: Annotated[Path, typer.Argument(help="A folder saved by lwa demo
     fit = load(run)
     typer.echo(repr(fit))
     typer.echo(str(fit.summary()))
+
+
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(help="A folder saved by lwa demo or fit.save().")],
+    out: Annotated[Path | None, typer.Option(help="Page to write [default: RUN/report.html].")] = None,
+) -> None:
+    """Write a saved run as one page of HTML: verdict, table, pictures, warnings, and how to repeat it."""
+    from lwa.result import load
+
+    page = load(run).report(run / "report.html" if out is None else out)
+    typer.echo(f"Wrote {page}")
 
 
 def main() -> None:

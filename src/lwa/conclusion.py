@@ -21,7 +21,7 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
     """Name the draws, record how they came about, and say what a user should know."""
     settings, problem, kept = run.settings, run.problem, outcome.kept
     model = run.layout.given
-    posterior = model.by_name(kept.theta)
+    posterior = model.with_derived(kept.theta)
     stats = {name: values for name, values in kept._asdict().items() if name not in ("theta", "extra")} | kept.extra
     if problem.subsets.statistic.dimension == 0:
         stats["subset_distance"] = np.full_like(stats["subset_distance"], np.nan)

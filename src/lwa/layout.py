@@ -8,6 +8,7 @@ import numpy as np
 from lwa.errors import InputError
 from lwa.models.check import check_model, row_numbers
 from lwa.models.model import Model
+from lwa.models.unbound import Unbound
 from lwa.rows import Rows, as_rows
 from lwa.rows.memory import ArrayRows
 from lwa.rows.parts import Parts, joined, one_part, parts_by, require_ascending, require_index_ascending
@@ -31,6 +32,7 @@ class Layout:
     full: Rows  # all of them as units, for passes over everything
     parts: Parts | None = None
     lead_in: int = 0  # steps before each segment of `full`
+    described: str = ""  # what a model chose when it was bound to the data
 
     @property
     def ordered(self) -> bool:
@@ -108,15 +110,21 @@ class Layout:
         )
 
 
-def lay_out(model: Model, data: Any) -> Layout:
-    """The rows of `data` as the units that the model asks for; data that were laid out before pass unchanged."""
+def lay_out(model: Model | Unbound, data: Any, progress: Any = False) -> Layout:
+    """The rows of `data` as the units that the model asks for; data that were laid out before pass unchanged.
+
+    `progress`, True or a `Display`, shows how a table on disk is converted.
+    """
     if isinstance(data, Layout):
         return data
+    if isinstance(model, Unbound):
+        bound = model.bind(data)
+        return replace(lay_out(bound.model, bound.rows), described=bound.described)
     several = model.ordered is not False and is_several(data)
     if several:
         rows, parts = join(data)
     else:
-        rows, parts = as_rows(data), None
+        rows, parts = as_rows(data, progress=progress), None
     if model.groups is not None:
         if several:
             raise InputError(f"data is a list of series, so groups={model.groups!r} is one too many. Leave it out.")

@@ -39,7 +39,7 @@ class Display:
 
     def say(self, text: str) -> None:
         """One line above the bars."""
-        self.console.print(text, highlight=False)
+        self.console.print(text, highlight=False, markup=False)  # a name such as beta[x] is no markup
 
     def show(self, phase: str, done: int, total: int, note: str = "") -> None:
         """Move a phase's bar, making it on first use."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from lwa.errors import ModelError
 from lwa.models import numerical
-from lwa.models.check import named
+from lwa.models.check import labelled, named
 from lwa.models.model import Model
 from lwa.models.on_host import log_priors
 from lwa.randomness import Purpose, generator
@@ -266,6 +266,7 @@ def newton(
     positive: on the way, not at the end, that is as good a guess as any.
     """
     best, step, here, decrement, slow = -np.inf, np.zeros_like(theta), theta, np.inf, 0
+    sds = np.zeros_like(theta)  # the last step in units of the parameters' own sds
     for _ in range(MOST_STEPS):
         found, prior = sums_over(model, batches(), here), prior_sums(model, here)
         value = prior.value + weight * found.value
@@ -279,10 +280,15 @@ def newton(
         require_finite(model, here, found, prior)
         theta, best = here, value
         slope = prior.gradient + weight * found.gradient
-        bend, axes = np.linalg.eigh(prior.curvature + weight * found.curvature)
-        along = axes.T @ slope
+        curvature = prior.curvature + weight * found.curvature
+        # In units of each parameter's own sd: a year and a distance differ by 10⁶ in curvature, and more when squared.
+        scale = np.sqrt(np.abs(np.diag(curvature)))
+        scale = np.where(scale > 0, scale, 1.0)
+        bend, axes = np.linalg.eigh(curvature / np.outer(scale, scale))
+        along = axes.T @ (slope / scale)
         bend = np.maximum(np.abs(bend), 1e-12 * np.abs(bend).max())
-        step = axes @ (along / bend)
+        sds = axes @ (along / bend)
+        step = sds / scale
         before, decrement = decrement, float(np.sqrt((along**2 / bend).sum()))
         slow = slow + 1 if 0.3 * before < decrement < 0.5 else 0
         if slow == SLOW_STEPS:
@@ -290,10 +296,12 @@ def newton(
         if decrement < enough and not slow:
             return theta, found, prior
         here = theta + step
+    moving = [name for name, by in zip(labelled(model), sds, strict=True) if abs(by) >= 0.3 * np.abs(sds).max()]
     raise ModelError(
         f"No mode of the posterior was found: Newton's method came to theta = {named(model, theta)} and did not "
-        "settle. If values keep growing, the data may be perfectly separated or a direction unidentified: give those "
-        "parameters a proper prior, pass reference= a point in the bulk, or target='powered', which needs no mode."
+        f"settle: {', '.join(moving[:6])} moved on. If values keep growing, the data may be perfectly separated or a "
+        "direction unidentified: give those parameters a proper prior, pass reference= a point in the bulk, or "
+        "target='powered', which needs no mode."
     )
 
 
@@ -306,7 +314,7 @@ def require_identified(model: Model, theta: NDArray[np.float64], precision: NDAr
         return
     direction = axes[:, 0] / scale
     share = np.abs(axes[:, 0])
-    names = [name for name, used in zip(model.scalar_names, share, strict=True) if used > 0.3 * share.max()]
+    names = [name for name, used in zip(labelled(model), share, strict=True) if used > 0.3 * share.max()]
     kind = "does not change" if bend[0] > -1e-9 * bend[-1] else "has no maximum"
     raise ModelError(
         f"The posterior {kind} along a direction that mixes {', '.join(names)} (at theta = {named(model, theta)}, "

@@ -151,7 +151,8 @@ class Result:
         count = min(self.draws, max(1, MOST_POLISHED // chains) if draws is None else draws)
         kept = np.linspace(0, self.draws - 1, count).round().astype(int)
         moved = self.posterior if self.unconstrained is None else self.unconstrained
-        theta = np.concatenate([values[:, kept].reshape(chains, count, -1) for values in moved.values()], -1)
+        parameters = [moved[name] for name in self.origin.model.shapes]
+        theta = np.concatenate([values[:, kept].reshape(chains, count, -1) for values in parameters], -1)
         used = int(self.attributes.get("polish_passes", 0))
         with Display(progress) as display:
             done = self.origin.polish(theta, passes, used, display)
@@ -168,7 +169,7 @@ class Result:
         model = self.origin.model
         return replace(
             self,
-            posterior=model.by_name(done.theta),
+            posterior=model.with_derived(done.theta),
             sample_stats=stats,
             attributes=before | told,
             unconstrained=model.free_by_name(done.theta) if model.constrained else None,
@@ -196,6 +197,16 @@ class Result:
         variables |= {f"{UNCONSTRAINED}/{name}": values for name, values in (self.unconstrained or {}).items()}
         description = {"attributes": dict(self.attributes), "dims": dict(self.dims), "coords": dict(self.coords)}
         return write_run(folder, variables, description)
+
+    def report(self, path: str | os.PathLike[str] | None = None) -> Path:
+        """Write one page of HTML that needs nothing else, and return its path; `report.html` where none is given.
+
+        The certificate's verdict first, then the table, intervals and densities, chains, the story of the subsets,
+        autocorrelations, warnings, settings and the call that repeats the run. A file that is no report is left alone.
+        """
+        from lwa.report.page import write_report
+
+        return write_report(self, path)
 
     def to_netcdf(self, path: str | os.PathLike[str]) -> Path:
         """Write one NetCDF file, for ArviZ and xarray anywhere."""

@@ -11,9 +11,9 @@ import numpy as np
 from lwa.blocks import Outcome, Run, carry_out
 from lwa.conclusion import conclude
 from lwa.cost_in_python import in_python
-from lwa.errors import InputError
 from lwa.layout import lay_out
 from lwa.models.model import Model
+from lwa.models.unbound import Unbound, require_model
 from lwa.preparation import prepare_or_fall_back
 from lwa.progress import Display
 from lwa.result import Result
@@ -22,7 +22,7 @@ from lwa.starts import given_starts
 
 
 def sample(
-    model: Model,
+    model: Model | Unbound,
     data: Any,
     *,
     subset_size: int | str = 1000,
@@ -53,8 +53,9 @@ def sample(
     Parameters
     ----------
     model
-        What is to be inferred, a `lwa.Model`. Where its functions are not JAX they are called from Python; what they
-        raise surfaces untouched, with the draws kept so far, if any, as its attribute `lwa_result`.
+        What is to be inferred: a `lwa.Model`, or what becomes one on seeing the data, such as `lwa.glm("y ~ x")`. Where
+        its functions are not JAX they are called from Python; what they raise surfaces untouched, with the draws kept
+        so far, if any, as its attribute `lwa_result`.
     data
         An array or a dict of arrays sharing their first axis, a pandas or polars DataFrame, an Arrow table, the path
         of a `.npy` file, or a `lwa.Rows`; for ordered data also a list of such series.
@@ -130,8 +131,7 @@ def sample(
     >>> fit.posterior["theta"].shape
     (4, 100)
     """
-    if not isinstance(model, Model):
-        raise InputError(f"model is of type {type(model).__name__}. Pass a lwa.Model(log_likelihood, log_prior, init).")
+    require_model(model)
     settings = Settings.check(
         ordered=model.ordered is not False, subset_size=subset_size, target=target, exact=exact, summary=summary,
         epsilon=epsilon, draws=draws, tune=tune,
@@ -141,10 +141,12 @@ def sample(
     )  # fmt: skip
     began = time.monotonic()
     with Display(progress) as display:
-        layout = lay_out(model, data)
+        layout = lay_out(model, data, display)
+        if layout.described:
+            display.say(layout.described)
         layout.fit(settings.subset_size)
         settings.fit()
-        starts = given_starts(model, initvals, settings.chains)
+        starts = given_starts(layout.given, initvals, settings.chains)
         with jax.enable_x64(True):
             layout = layout.checked(np.float32)
             settings, microseconds = in_python(layout, settings, starts, display)

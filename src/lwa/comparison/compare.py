@@ -20,6 +20,7 @@ from lwa.errors import InputError, LwaError
 from lwa.layout import Layout, lay_out
 from lwa.models.asking import is_theirs
 from lwa.models.model import Model
+from lwa.models.unbound import Unbound, require_model
 from lwa.progress import Display
 from lwa.randomness import Purpose, as_seed, generator
 from lwa.reference import Reference
@@ -36,7 +37,7 @@ SPREAD = 2.0
 
 
 def compare(
-    model: Model,
+    model: Model | Unbound,
     data: Any,
     methods: Any = "auto",
     *,
@@ -99,15 +100,15 @@ def compare(
     >>> list(found.table().index)
     ['lwa, n = 100', 'metropolis']
     """
-    if not isinstance(model, Model):
-        raise InputError(f"model is of type {type(model).__name__}. Pass a lwa.Model(log_likelihood, log_prior, init).")
+    require_model(model)
     chosen, seed = methods_of(methods, subset_size, bound, kernel), as_seed(seed)
     chains, tune = whole("chains", chains, least=1, example=4), whole("tune", tune, least=0, example=1000)
     allowed = as_budget(budget)
     as_kernel(kernel)
     if budget is None:
         raise InputError("A comparison needs a budget. Pass budget='60 s', for example.")
-    layout = lay_out(model, data)
+    layout = lay_out(model, data, progress)
+    model = layout.given
     with Display(progress) as display, jax.enable_x64(True):
         layout = layout.checked(np.float64)
         given = given_starts(model, initvals, chains)

@@ -1,26 +1,16 @@
 """A user's own model, named on the command line as `module:name`."""
 
-import os
-import sys
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from lwa.errors import InputError
 from lwa.models.model import Model
+from lwa.models.named import own_object
 from lwa.problems import Simulated
 
 
 def own_problem(name: str, data: Path | None) -> Simulated:
     """A `lwa.Model` with a file of data, or what a function returns as (model, data) or (model, data, bound)."""
-    module, _, attribute = name.partition(":")
-    sys.path.insert(0, os.getcwd())
-    try:
-        found: Any = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"{name!r} cannot be loaded: {error}. Pass module:name of a module in this folder.") from None
-    finally:
-        sys.path.remove(os.getcwd())
+    found = own_object(name)
     if isinstance(found, Model):
         if data is None:
             raise InputError(f"{name!r} is a model without data. Pass a .npy file after it, or a function's name.")

@@ -12,14 +12,16 @@ from lwa.diagnostics.gradients import score
 from lwa.diagnostics.monte_carlo_error import effective_draws
 from lwa.diagnostics.stein import Effects, Evidence, effects, effects_in_worst_directions, fits
 from lwa.diagnostics.transitions import Moves, moves, proposals, transition
-from lwa.errors import InputError
 from lwa.layout import lay_out
 from lwa.memory import measured
 from lwa.models.model import Model
+from lwa.models.unbound import Unbound, require_model
 from lwa.progress import Display
 
 
-def certify(model: Model, data: Any, idata: Any, *, points: int | None = None, progress: bool = True) -> Certificate:
+def certify(
+    model: Model | Unbound, data: Any, idata: Any, *, points: int | None = None, progress: bool = True
+) -> Certificate:
     """How far are these draws, whoever made them, from the posterior of all rows? One pass over the data tells.
 
     The gradient g = ∇log π is taken at `points` of the draws, all at once, and regressed on θ. Its slope is -H and its
@@ -59,9 +61,9 @@ def certify(model: Model, data: Any, idata: Any, *, points: int | None = None, p
     >>> lwa.certify(model, y, {"theta": draws + 0.2 / np.sqrt(1000)}, progress=False).passed
     False
     """
-    if not isinstance(model, Model):
-        raise InputError(f"model is of type {type(model).__name__}. Pass a lwa.Model(log_likelihood, log_prior, init).")
-    layout = lay_out(model, data)
+    require_model(model)
+    layout = lay_out(model, data, progress)
+    model = layout.given
     draws = at_least_two_chains(draws_of(model, idata))
     where = spread_evenly(draws, points)
     mean, factor = spread(model, draws)

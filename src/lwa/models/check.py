@@ -1,8 +1,9 @@
 """Is this a model that can be sampled? Asked before any pass over the data, and answered in words."""
 
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,8 +19,8 @@ from lwa.models.on_host import on_host, owned, theta_at
 from lwa.rows import Batch
 from lwa.rows.slots import repeat_to
 
-HIDDEN = [Path(jax.__file__).parent, Path(__file__).parents[1]]
-"""Frames of JAX and of lwa say nothing about a user's function."""
+HIDDEN = [Path(jax.__file__).parent, Path(jax.__file__).parents[1] / "numpyro", Path(__file__).parents[1]]
+"""Frames of JAX, of NumPyro beside it and of lwa say nothing about a user's function."""
 ROW_NUMBERS = (5, 1)
 """A shape that happens to fit one number of rows does not fit both; refreshes bring one at a time."""
 STEP_NUMBERS = (33, 32)
@@ -169,17 +170,20 @@ def require_one_a_row(values: Any, m: int) -> None:
 
 def check_labels(model: Model) -> None:
     """Refuse names, dims and coords that xarray could not hold, which would show only once the draws are there."""
-    for name in model.shapes:
+    derived = derived_shapes(model)
+    for name in [*model.shapes, *derived]:
         if name in ("chain", "draw"):
-            raise ModelError(f"init names a parameter {name!r}, which is an axis of the draws. Pass another name.")
+            source = "derived names a value" if name in derived else "init names a parameter"
+            raise ModelError(f"{source} {name!r}, which is an axis of the draws. Pass another name.")
+    if both := [name for name in derived if name in model.shapes]:
+        raise ModelError(f"derived names {both[0]!r}, which is a parameter. Pass another name.")
+    shapes = model.shapes | derived
     axes: dict[str, int] = {}
     for name, dims in (model.dims or {}).items():
-        if name not in model.shapes:
-            raise ModelError(
-                f"dims names {name!r}, which is no parameter. Valid: {', '.join(map(repr, model.shapes))}."
-            )
-        shape = model.shapes[name]
-        taken = {"chain", "draw", *model.shapes}
+        if name not in shapes:
+            raise ModelError(f"dims names {name!r}, which is no parameter. Valid: {', '.join(map(repr, shapes))}.")
+        shape = shapes[name]
+        taken = {"chain", "draw", *shapes}
         if isinstance(dims, str) or len(dims) != len(shape) or len(taken | set(dims)) != len(taken) + len(shape):
             raise ModelError(
                 f"dims[{name!r}]={dims!r} does not fit {name!r}, whose shape is {shape}. Pass a list of {len(shape)} "
@@ -193,6 +197,17 @@ def check_labels(model: Model) -> None:
             raise ModelError(
                 f"coords[{axis!r}] holds {len(labels)} labels for an axis of length {axes[axis]}. Pass one for each."
             )
+
+
+def derived_shapes(model: Model) -> dict[str, tuple[int, ...]]:
+    """What is derived of θ, by name; none where nothing is."""
+    if model.derived is None:
+        return {}
+    with users_function("derived", "theta"):
+        found = jax.eval_shape(model.derived, abstract_theta(model, np.float64))
+    if not isinstance(found, Mapping) or not all(hasattr(values, "shape") for values in found.values()):
+        raise ModelError(f"derived returned {shape_of(found)}; a dict of arrays is expected. Return {{'name': value}}.")
+    return {name: values.shape for name, values in found.items()}
 
 
 def abstract(leaf: Any, m: int, dtype: Any) -> Any:
@@ -249,3 +264,15 @@ def named(model: Model, vector: np.ndarray) -> dict[str, Any]:
     """A flat θ by its names, as the user wrote it, for messages."""
     rounded = np.vectorize(lambda value: float(f"{value:.6g}"), otypes=[float])
     return {name: rounded(values).tolist() for name, values in model.by_name(np.asarray(vector)).items()}
+
+
+def labelled(model: Model) -> list[str]:
+    """`model.scalar_names` with the labels of `coords` where there are any: `beta[distance]` for `beta[1]`."""
+    found: list[str] = []
+    for name, support in model.supports.items():
+        axes = [(model.coords or {}).get(axis) for axis in (model.dims or {}).get(name, ())]
+        if support.transform is None and axes and all(labels is not None for labels in axes):
+            found += [f"{name}[{', '.join(map(str, labels))}]" for labels in product(*axes)]  # type: ignore[arg-type]
+        else:
+            found += support.scalar_names(name)
+    return found

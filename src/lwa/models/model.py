@@ -50,7 +50,9 @@ class Model:
         The column that tells groups (or series) of rows apart, by name or position: U is a set of whole groups, and
         `subset_size` counts them. Rows of a group keep the order of the data.
     dims, coords
-        Names of the parameters' axes and their labels, as ArviZ has them.
+        Names of the parameters' axes and their labels, as ArviZ has them; those of `derived` too.
+    derived
+        `theta -> dict`, in JAX: functions of θ by name, found once the draws are there and shown beside the parameters.
 
     Examples
     --------
@@ -90,6 +92,7 @@ class Model:
     groups: str | int | None = None
     dims: Mapping[str, Sequence[str]] | None = None
     coords: Mapping[str, Sequence[Any]] | None = None
+    derived: Callable[[Any], Mapping[str, Array]] | None = None
     host: ClassVar[bool] = False  # whether a function is not JAX: `OnHost`
 
     def __post_init__(self) -> None:
@@ -97,6 +100,8 @@ class Model:
         for name in ("log_likelihood", "log_prior"):
             if not callable(getattr(self, name)):
                 raise ModelError(f"{name}={getattr(self, name)!r} is not a function. Pass a function of theta.")
+        if self.derived is not None and not callable(self.derived):
+            raise ModelError(f"derived={self.derived!r} is not a function. Pass theta -> dict, or leave it out.")
         if self.prior_draw is not None and not callable(self.prior_draw):
             raise ModelError(f"prior_draw={self.prior_draw!r} is not a function. Pass key -> theta, or leave it out.")
         for name in ("ordered", "groups"):
@@ -202,6 +207,16 @@ class Model:
         """Flat vectors `(..., d)` as one array `(..., size)` a parameter, unconstrained."""
         return {name: draws[..., place] for name, (place, _) in zip(self.supports, self.places, strict=True)}
 
+    def with_derived(self, draws: np.ndarray) -> dict[str, np.ndarray]:
+        """`by_name`, and what is derived of each draw."""
+        named = self.by_name(draws)
+        if self.derived is None:
+            return named
+        with jax.enable_x64(True):
+            found = derive(self, draws.reshape(-1, self.dimension).astype(np.float64))
+        arrays = {name: np.asarray(values) for name, values in found.items()}
+        return named | {name: array.reshape((*draws.shape[:-1], *array.shape[1:])) for name, array in arrays.items()}
+
     @cached_property
     def of_units(self) -> "Model":
         """The same posterior with units in the place of rows, each of which adds the terms of its scored rows."""
@@ -247,3 +262,10 @@ def sums_one_by_one(log_likelihood: Callable[[Any, Any], Any], theta: Any, units
 def constrain(model: Model, vectors: Array) -> list[Array]:
     """The parameters at many flat vectors."""
     return jax.vmap(lambda vector: jax.tree.leaves(model.unravel(vector)))(vectors)
+
+
+@partial(jax.jit, static_argnames=("model",))
+def derive(model: Model, vectors: Array) -> Mapping[str, Array]:
+    """What is derived of θ at many flat vectors."""
+    assert model.derived is not None
+    return jax.vmap(lambda vector: model.derived(model.unravel(vector)))(vectors)  # type: ignore[misc]

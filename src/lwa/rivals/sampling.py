@@ -19,6 +19,7 @@ from lwa.layout import Layout, lay_out
 from lwa.memory import measured
 from lwa.models.check import named
 from lwa.models.model import Model
+from lwa.models.unbound import Unbound, require_model
 from lwa.parameters.autoregressive import Autoregressive
 from lwa.parameters.kernel import Metropolis
 from lwa.parameters.random_walk import RandomWalk
@@ -66,7 +67,7 @@ def rival_of(method: Any, options: dict[str, Any]) -> Rival:
 
 def sample(
     name: Any,
-    model: Model,
+    model: Model | Unbound,
     data: Any,
     *,
     draws: int | str = 1000,
@@ -121,8 +122,7 @@ def sample(
     (4, 200)
     """
     began = time.monotonic()
-    if not isinstance(model, Model):
-        raise InputError(f"model is of type {type(model).__name__}. Pass a lwa.Model(log_likelihood, log_prior, init).")
+    require_model(model)
     rival = rival_of(name, options)
     plan = Plan(
         None if isinstance(draws, str) and draws == "auto" else whole("draws", draws, least=1, example=1000),
@@ -136,8 +136,8 @@ def sample(
     chains = whole("chains", chains, least=1, example=4)
     walk = as_kernel(kernel)
     with Display(progress) as display, jax.enable_x64(True):
-        layout = lay_out(model, data).checked(np.float64)
-        given = given_starts(model, initvals, chains)
+        layout = lay_out(model, data, display).checked(np.float64)
+        given = given_starts(layout.given, initvals, chains)
         N = len(layout)
         surveyed = survey(layout.rows, [], progress=lambda done: display.show("all rows", done, N))
         require_fit(rival, layout, "")  # before any costly pass
@@ -322,7 +322,7 @@ def as_arrays(model: Model, outcome: Outcome, chains: int) -> tuple[dict[str, ND
     """Draws by name, the flat ones under no name, and sample_stats; arrays `(chains, draws, ...)`."""
     if not outcome.kept:
         theta = np.empty((chains, 0, model.dimension))
-        return model.by_name(theta) | {"": theta}, {"lp": np.empty((chains, 0))}
+        return model.with_derived(theta) | {"": theta}, {"lp": np.empty((chains, 0))}
     kept = jax.tree.map(lambda *leaves: np.stack(leaves), *outcome.kept)
     stats = {
         "lp": kept.lp,
@@ -330,4 +330,4 @@ def as_arrays(model: Model, outcome: Outcome, chains: int) -> tuple[dict[str, ND
         "accepted": kept.accepted,
         "n_rows_read": np.diff(kept.rows, axis=1, prepend=0),
     } | kept.extra
-    return model.by_name(kept.theta) | {"": kept.theta}, stats
+    return model.with_derived(kept.theta) | {"": kept.theta}, stats

@@ -1,6 +1,7 @@
 """Rows by path: files that can be read at once, stores, and tables that are converted once and kept."""
 
 import os
+from collections.abc import Iterable
 from hashlib import blake2b
 from pathlib import Path
 
@@ -14,20 +15,30 @@ from lwa.rows.source import Rows
 from lwa.rows.store import StoreRows, open_store, source_changes
 
 
-def rows_at(where: str | os.PathLike[str], progress: bool | Display = False) -> Rows:
-    """The rows of a `.npy` file, of a store, or of a table, which is converted first where it has not been yet."""
+def rows_at(
+    where: str | os.PathLike[str],
+    progress: bool | Display = False,
+    *,
+    columns: Iterable[str] | None = None,
+    missing: str = "error",
+) -> Rows:
+    """The rows of a `.npy` file, of a store, or of a table, which is converted first where it has not been yet.
+
+    Of a table, `columns` are those that are needed, and `missing` what to do about rows that lack one of them.
+    """
     place = absolute(where)
     if not is_url(place):
         if place.endswith(".npy"):
             return open_npy(where)
         if is_store(Path(place)):
             return open_store(place)
-    return converted(place, progress)
+    return converted(place, progress, None if columns is None else sorted(set(columns)), missing)
 
 
-def converted(place: str, progress: bool | Display) -> StoreRows:
-    """A table, from the cache where its files are still the same."""
-    folder = cache_folder() / blake2b(place.encode(), digest_size=12).hexdigest()
+def converted(place: str, progress: bool | Display, columns: list[str] | None, missing: str) -> StoreRows:
+    """A table, or some columns of it, from the cache where its files are still the same."""
+    asked = place if columns is None and missing == "error" else repr((place, columns, missing))
+    folder = cache_folder() / blake2b(asked.encode(), digest_size=12).hexdigest()
     manifest = read_json(folder / MANIFEST)
     with shown(progress) as display:
         if manifest is not None and not source_changes(manifest):
@@ -39,7 +50,9 @@ def converted(place: str, progress: bool | Display) -> StoreRows:
                 display.say(f"The rows of {place} are as converted before, in {folder}.")
                 return rows
         # Where nothing is there yet, another process may be at it: then its rows are taken.
-        return convert(place, folder, overwrite=manifest is not None, progress=display)
+        return convert(
+            place, folder, columns=columns, missing=missing, overwrite=manifest is not None, progress=display
+        )
 
 
 def cache_folder() -> Path:

@@ -1,0 +1,417 @@
+"""NumPyro models as they are: what is observed in the plate over rows gives the rows' terms, all else the prior."""
+
+import inspect
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpyro.distributions import constraints as numpyro_constraints
+from numpyro.distributions.distribution import Unit
+from numpyro.handlers import seed, substitute, trace
+from numpyro.infer import init_to_median
+from numpyro.primitives import Messenger
+
+from lwa.errors import ModelError
+from lwa.models.check import users_function
+from lwa.models.model import Model
+from lwa.models.some_rows import count_of, few_and_one, of_no_row, quoted, same
+from lwa.rows import as_rows
+
+type Sites = dict[str, Any]
+"""NumPyro's own record of one call of a model, by the names of its sites."""
+
+ONE_AT_A_TIME = threading.RLock()
+"""NumPyro keeps its handlers on one global stack, and chains are traced on several threads."""
+
+
+def from_numpyro(
+    model: Callable[..., Any],
+    data: Any,
+    *,
+    constants: Mapping[str, Any] | None = None,
+    plate: str | None = None,
+    dims: Mapping[str, Sequence[str]] | None = None,
+    coords: Mapping[str, Sequence[Any]] | None = None,
+) -> Model:
+    """A NumPyro model as a `lwa.Model`, as it is written: log p(θ) + Σ_k log f(Y_k|θ) is its log density.
+
+    What is observed inside one `numpyro.plate` over the rows makes log f(Y_k|θ), summed over the observed sites of row
+    k; all latent sites and the factors outside that plate make log p(θ). θ is a dict of the latent sites, constrained
+    as NumPyro has them. Deterministic sites are in the results, but for those that depend on the rows.
+
+    Parameters
+    ----------
+    model
+        A function with NumPyro's primitives. It is called with any number of rows: a plate of a fixed size, or one that
+        subsamples, is made as long as they are.
+    data
+        The rows, as `lwa.sample` takes them: columns are passed to the arguments of the same names, and others are not
+        used. One array is passed to the only argument. A few rows are read.
+    constants
+        Arguments that are not rows, such as a number of groups.
+    plate
+        The name of the plate over rows, where an observed site lies in several of their length.
+    dims, coords
+        Names of the sites' axes and their labels. Axes are named after their plates where nothing is said.
+
+    Returns
+    -------
+    Model
+        For `lwa.sample(model, data)` with the same data.
+
+    Examples
+    --------
+    >>> import numpy as np, numpyro, numpyro.distributions as dist, lwa
+    >>> def regression(x, y):
+    ...     slope = numpyro.sample("slope", dist.Normal(0, 10))
+    ...     sigma = numpyro.sample("sigma", dist.HalfNormal(5))
+    ...     with numpyro.plate("rows", len(y)):
+    ...         numpyro.sample("y", dist.Normal(slope * x, sigma), obs=y)
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=10_000)
+    >>> data = {"x": x, "y": 2 * x + rng.normal(size=10_000)}
+    >>> model = lwa.from_numpyro(regression, data)
+    >>> model.scalar_names
+    ['log(sigma)', 'slope']
+    """
+    if not callable(model):
+        raise ModelError(f"model={model!r} is no function. Pass the NumPyro model itself, not what it returns.")
+    rows = as_rows(data)
+    few, last = few_and_one(rows)
+    arguments = arguments_of(model, few, constants or {})
+    with jax.enable_x64(True):
+        whole = sites_of_all(model, arguments, few, len(rows))
+        chosen = row_plate(whole, len(rows), plate, arguments)
+        refuse_what_cannot_be(whole, chosen)
+        adapted = Adapted(model, arguments, chosen, last)
+        sites, starts = adapted.started(few)
+        supports = {name: support_of(name, two, sites[name]["fn"].support) for name, (_, two) in starts.items()}
+        shapes_hold(starts, whole, adapted.shapes(last))
+        init = {name: np.asarray(values[0], np.float64) for name, (values, _) in starts.items()}
+        derived = of_no_row(adapted, init, few, last, users_model)
+        draws = adapted.can_draw()
+    named = dims_of(sites, [*init, *derived]) | {name: list(axes) for name, axes in (dims or {}).items()}
+    return Model(
+        adapted.log_likelihood,
+        adapted.log_prior,
+        init,
+        prior_draw=adapted.prior_draw if draws else None,
+        constraints={name: support for name, support in supports.items() if support is not None},
+        dims=named,
+        coords=coords,
+        derived=partial(adapted.derived, tuple(derived)) if derived else None,
+    )
+
+
+class Arguments(NamedTuple):
+    """How rows become the arguments of a model."""
+
+    names: tuple[str, ...]  # of the arguments that columns are passed to
+    single: str | None  # the only one, where rows are one array
+    constants: Mapping[str, Any]
+
+    def of(self, rows: Any) -> dict[str, Any]:
+        """Keyword arguments; rows as JAX's arrays, which can be indexed by what is traced."""
+        columns = rows if self.single is None else {self.single: rows}
+        return {name: jnp.asarray(columns[name]) for name in self.names} | dict(self.constants)
+
+
+def arguments_of(model: Callable[..., Any], rows: Any, constants: Mapping[str, Any]) -> Arguments:
+    """Which arguments take columns; refuses those that nothing is passed to."""
+    parameters = inspect.signature(model).parameters.values()
+    takes = [one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
+    needed = [one.name for one in parameters if one.name in takes and one.default is one.empty]
+    if unknown := [name for name in constants if name not in takes and not takes_any]:
+        raise ModelError(
+            f"constants names {unknown[0]!r}, which is no argument of the model. Valid: {quoted(takes)}. Pass "
+            "constants={'groups': 7} to a model with an argument groups, for example."
+        )
+    if not isinstance(rows, Mapping):
+        free = [name for name in takes if name not in constants]
+        single = [name for name in needed if name not in constants] or free
+        if len(single) != 1:
+            raise ModelError(
+                f"data is one array, but the model takes {quoted(free)}. Pass a dict of columns by these names."
+            )
+        return Arguments((single[0],), single[0], constants)
+    if both := [name for name in constants if name in rows]:
+        raise ModelError(f"{both[0]!r} is a column of data and one of the constants. Pass it as one of them.")
+    if missing := [name for name in needed if name not in rows and name not in constants]:
+        raise ModelError(
+            f"The model's argument {missing[0]!r} is no column of data, which has {quoted(rows)}. Pass data with a "
+            f"column {missing[0]!r}, or what is the same for all rows as constants={{{missing[0]!r}: ...}}."
+        )
+    return Arguments(tuple(name for name in rows if takes_any or name in takes), None, constants)
+
+
+class AsManyRows(Messenger):  # type: ignore[misc]
+    """The plate over rows is as long as the rows at hand, whatever its size, and each of them counts once."""
+
+    def __init__(self, fn: Callable[..., Any], plate: str, count: int) -> None:
+        self.plate, self.count, self.size = plate, count, count
+        super().__init__(fn)
+
+    def process_message(self, msg: Any) -> None:
+        """Seen after all of the model's own handlers, the plates among them."""
+        if msg["type"] == "plate" and msg["name"] == self.plate:
+            self.size = msg["args"][0]
+            msg["args"], msg["value"] = (self.size, self.count), jnp.arange(self.count)
+        elif msg["type"] == "subsample":
+            msg["kwargs"] = {"event_dim": None}  # the plate would compare the rows with its size, and take some
+        elif msg["type"] == "sample" and dim_of(msg, self.plate) is not None and self.size != self.count:
+            msg["scale"] = msg["scale"] / (self.size / self.count)
+
+
+@dataclass(frozen=True, eq=False)
+class Adapted:
+    """A NumPyro model with its plate over rows."""
+
+    model: Callable[..., Any]
+    arguments: Arguments
+    plate: str
+    row: Any  # one row, to call the model for what does not depend on rows
+
+    def log_likelihood(self, theta: Any, rows: Any) -> Array:
+        """The terms of what is observed in the plate, one a row."""
+        total: Any = 0.0
+        for site in self.sites(theta, rows).values():
+            dim = dim_of(site, self.plate) if site["type"] == "sample" else None
+            if dim is not None:
+                terms = log_density(site)
+                row_axis = terms.ndim + dim
+                total = total + terms.sum([axis for axis in range(terms.ndim) if axis != row_axis])
+        return total.astype(jnp.result_type(*jax.tree.leaves(theta)))
+
+    def log_prior(self, theta: Any, rows: Any = None) -> Array:
+        """Of all other sites."""
+        sites = self.sites(theta, self.row if rows is None else rows).values()
+        outside = [site for site in sites if site["type"] == "sample" and dim_of(site, self.plate) is None]
+        total = sum((log_density(site).sum() for site in outside), start=jnp.zeros(()))
+        return total.astype(jnp.result_type(*jax.tree.leaves(theta)))
+
+    def deterministic(self, theta: Any, rows: Any) -> dict[str, Array]:
+        """What the model calls deterministic outside of the plate."""
+        sites = {name: site for name, site in self.sites(theta, rows).items() if site["type"] == "deterministic"}
+        return {name: jnp.asarray(site["value"]) for name, site in sites.items() if dim_of(site, self.plate) is None}
+
+    def derived(self, names: Sequence[str], theta: Any) -> dict[str, Array]:
+        """Some of it."""
+        found = self.deterministic(theta, self.row)
+        return {name: found[name] for name in names}
+
+    def prior_draw(self, key: Array) -> dict[str, Array]:
+        """Values of the latent sites."""
+        sites = self.called(seed(self.model, key), self.row)
+        return {name: site["value"] for name, site in sites.items() if is_latent(site)}
+
+    def can_draw(self) -> bool:
+        """Whether all priors can be drawn from: improper ones cannot."""
+        try:
+            jax.eval_shape(self.prior_draw, jax.random.key(0))
+        except NotImplementedError:
+            return False
+        return True
+
+    def started(self, rows: Any) -> tuple[Sites, dict[str, Any]]:
+        """The sites, without values, and of the latent ones two values and their supports: near the prior's median, or
+        anywhere where it cannot be drawn from."""
+        sites: Sites = {}
+
+        def call(key: Array) -> dict[str, Any]:
+            sites.update(self.called(substitute(seed(self.model, key), substitute_fn=init_to_median()), rows))
+            return {name: (site["value"], site["fn"].support) for name, site in sites.items() if is_latent(site)}
+
+        with users_model(f"{count_of(rows)} rows of data"):
+            # Compiled as a whole: one by one, JAX compiles every operation of the model.
+            return sites, jax.jit(jax.vmap(call))(jax.random.split(jax.random.key(0)))
+
+    def shapes(self, rows: Any) -> dict[str, tuple[int, ...]]:
+        """Of the latent sites."""
+        with users_model(f"{count_of(rows)} rows of data"):
+            drawn = jax.eval_shape(lambda: {name: value for name, (value, _) in self.started(rows)[1].items()})
+        return {name: value.shape[1:] for name, value in drawn.items()}
+
+    def sites(self, theta: Any, rows: Any) -> Sites:
+        """The sites at θ."""
+        return self.called(substitute(self.model, data=dict(theta)), rows)
+
+    def called(self, model: Callable[..., Any], rows: Any) -> Sites:
+        """The sites of a model, with handlers of its own or not."""
+        with ONE_AT_A_TIME:
+            whole = trace(AsManyRows(model, self.plate, count_of(rows)))
+            return whole.get_trace(**self.arguments.of(rows))
+
+
+def log_density(site: Any) -> Array:
+    """What a site adds to the log density, one number for each of its distribution's batch."""
+    fn, value, scale = site["fn"], site["value"], site["scale"]
+    terms = fn.log_prob(value, site["intermediates"]) if site["intermediates"] else fn.log_prob(value)
+    return jnp.asarray(terms if scale is None else scale * terms)
+
+
+def dim_of(site: Any, plate: str) -> int | None:
+    """The axis of a plate in a site's batch, counted from the last; None where the site is outside of it."""
+    return next((frame.dim for frame in site["cond_indep_stack"] if frame.name == plate), None)
+
+
+def is_latent(site: Any) -> bool:
+    """Whether it is a random variable that is not observed."""
+    return site["type"] == "sample" and not site["is_observed"]
+
+
+def is_factor(site: Any) -> bool:
+    """Whether it is `numpyro.factor`, which observes nothing."""
+    fn = site["fn"]
+    while hasattr(fn, "base_dist"):  # expanded by a plate, or masked
+        fn = fn.base_dist
+    return isinstance(fn, Unit)
+
+
+def sites_of_all(model: Callable[..., Any], arguments: Arguments, rows: Any, count: int) -> Sites:
+    """The sites as all rows make them, without values: as the model was meant to be called."""
+    found: Sites = {}
+
+    def call(rows: Any) -> None:
+        with ONE_AT_A_TIME:
+            start = substitute(seed(model, jax.random.key(0)), substitute_fn=init_to_median())
+            found.update(trace(start).get_trace(**arguments.of(rows)))
+
+    abstract = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), rows)  # type: ignore[no-untyped-call]
+    with users_model(f"{count} rows without values"):
+        jax.eval_shape(call, abstract)
+    return found
+
+
+@contextmanager
+def users_model(arguments: str) -> Iterator[None]:
+    """What the model raises as a ModelError; where it reads numbers off the data, with a way out."""
+    try:
+        with users_function("model", arguments):
+            yield
+    except ModelError as error:
+        if not isinstance(error.__cause__, jax.errors.JAXTypeError):
+            raise
+        raise ModelError(
+            f"{error} What the model reads off the data, such as a number of groups, is a constant: pass "
+            "lwa.from_numpyro(model, data, constants={'groups': 7})."
+        ) from error.__cause__
+
+
+def row_plate(sites: Sites, count: int, asked: str | None, arguments: Arguments) -> str:
+    """The plate in which all observations are, one a row."""
+    sizes = {name: site["args"][0] for name, site in sites.items() if site["type"] == "plate"}
+    if asked is not None and asked not in sizes:
+        raise ModelError(f"plate={asked!r} is no plate of the model. Valid: {quoted(sizes)}. Pass one of them.")
+    fits = [name for name, size in sizes.items() if (size == count if asked is None else name == asked)]
+    observed = {name: site for name, site in sites.items() if site["type"] == "sample" and site["is_observed"]}
+    within = {name: [plate for plate in fits if dim_of(site, plate) is not None] for name, site in observed.items()}
+    within = {name: plates for name, plates in within.items() if plates or not is_factor(observed[name])}
+    if not within:
+        raise ModelError(
+            f"No site of the model is observed: nothing was passed to its obs=. Columns of data are passed to the "
+            f"arguments {quoted(arguments.names)}. Name the columns after the model's arguments."
+        )
+    for name, plates in within.items():
+        if not plates:
+            around = {plate: size for plate, size in sizes.items() if dim_of(observed[name], plate) is not None}
+            where = f"in plates of the sizes {around}" if around else "in no plate"
+            raise ModelError(
+                f"{name!r} is observed {where}, outside of a plate over the {count} rows of data. Put it into "
+                f"`with numpyro.plate('rows', len({next(iter(arguments.names), 'y')})):`; a fact that is no row is "
+                "a numpyro.factor."
+            )
+    common = [plate for plate in fits if all(plate in plates for plates in within.values())]
+    if not common:
+        told = "; ".join(f"{name!r} in {quoted(plates)}" for name, plates in within.items())
+        raise ModelError(
+            f"Sites are observed in different plates of {count} rows: {told}. Put them into the same "
+            "numpyro.plate, so that a row is one observation of each."
+        )
+    if len(common) > 1:
+        raise ModelError(
+            f"The plates {quoted(common)} all have the length of data, {count}. Pass plate={common[0]!r}, or "
+            "whichever goes over rows."
+        )
+    return common[0]
+
+
+def refuse_what_cannot_be(sites: Sites, plate: str) -> None:
+    """Sites that no θ of fixed length can hold, or no kernel can move."""
+    for name, site in sites.items():
+        if site["type"] == "plate" and name != plate and site["args"][1] not in (None, site["args"][0]):
+            raise ModelError(
+                f"The plate {name!r} takes {site['args'][1]} of {site['args'][0]}, but rows are in {plate!r}. Leave "
+                "its subsample_size out."
+            )
+        if site["type"] in ("param", "mutable"):
+            raise ModelError(
+                f"{name!r} is a numpyro.{site['type']}, which has no prior. Give it one: numpyro.sample({name!r}, ...)."
+            )
+        if not is_latent(site):
+            continue
+        if dim_of(site, plate) is not None:
+            raise ModelError(
+                f"{name!r} is a latent variable inside the plate {plate!r}, so that there is one for each row. lwa "
+                "reads some rows at a time: sum or integrate it out, as in dist.MixtureSameFamily, or move it out of "
+                "the plate. If it is to be observed, pass data with a column for the argument in its obs=."
+            )
+        if site["fn"].support.is_discrete:
+            raise ModelError(
+                f"{name!r} is a discrete latent variable; lwa moves real numbers, and does not enumerate. Sum it out "
+                "of the likelihood, as in dist.MixtureSameFamily."
+            )
+
+
+def shapes_hold(starts: Mapping[str, Any], whole: Sites, single: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse parameters that are as long as the data."""
+    for name, (values, _) in starts.items():
+        few, all_rows, one = values.shape[1:], jnp.shape(whole[name]["value"]), single[name]
+        if not few == all_rows == one:
+            raise ModelError(
+                f"{name!r} has the shape {all_rows} with all rows, {few} with a few and {one} with one. A parameter "
+                "belongs to all rows: integrate it out, or pass its length in constants."
+            )
+
+
+def support_of(name: str, supports: Any, traced: Any) -> Any:
+    """The constraint of a latent site, None for real numbers; refuses one that is another at another θ.
+
+    `traced` is the same, but for bounds that JAX traced, and kept where it has none: NumPyro maps its own best.
+    """
+    one, other = (jax.tree.map(lambda leaf, k=k: leaf[k], supports) for k in range(2))
+    if not all(map(same, jax.tree.leaves(one), jax.tree.leaves(other))):
+        raise ModelError(
+            f"The support of {name!r} depends on other latent variables. Write it as a function of a variable that has "
+            "a support of its own: numpyro.deterministic('x', scale * u) with u ~ dist.Uniform(0, 1)."
+        )
+    is_traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(traced))
+    found = unwrapped(one if is_traced else traced)
+    return None if found == numpyro_constraints.real else found
+
+
+def unwrapped(support: Any) -> Any:
+    """The constraint of each entry, vector or matrix: `lwa.Model` takes all leading axes as so many of them."""
+    return getattr(support, "base_constraint", support)
+
+
+def dims_of(sites: Sites, names: Sequence[str]) -> dict[str, list[str]]:
+    """Axes of sites by their plates; those of no plate as ArviZ calls them."""
+    named: dict[str, list[str]] = {}
+    for name in names:
+        site, shape = sites[name], jnp.shape(sites[name]["value"])
+        axes = [f"{name}_dim_{i}" for i in range(len(shape))]
+        batch = len(shape) - (site["fn"].event_dim if site["type"] == "sample" else 0)
+        for frame in site["cond_indep_stack"]:
+            at = batch + frame.dim
+            if at >= 0 and shape[at] == frame.size and frame.name not in names:
+                axes[at] = frame.name
+                named[name] = axes
+    return named

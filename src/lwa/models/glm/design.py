@@ -1,0 +1,227 @@
+"""The design: which coefficients there are, and which of them each row meets.
+
+A term with factors has a column for each level, or pair of levels, of which a row meets one at the most. So a row holds
+one code a term, and its share of Xβ is one coefficient looked up: 300 airports cost what one number does. Terms of few
+columns are written out instead, as a matrix product is faster.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, combinations, product
+from math import prod
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from lwa.errors import InputError
+from lwa.models.glm.formula import Formula, Term
+from lwa.rows.encoding import Level
+
+WRITTEN_OUT = 8
+"""Columns of a term, at the most, that a row holds as numbers."""
+MOST_COLUMNS = 5_000
+"""The curvature of so many coefficients takes 200 MB."""
+
+
+class Part(NamedTuple):
+    """What rows hold of one block."""
+
+    code: NDArray[np.int32] | None  # which of its columns; their number where none
+    times: NDArray[np.float64] | None  # the numbers in that column; ones where None
+
+
+@dataclass(frozen=True)
+class Coding:
+    """A factor in a term: a column for each level, or for each but the first."""
+
+    factor: str
+    levels: tuple[Level, ...]
+    reduced: bool
+
+    @property
+    def size(self) -> int:
+        """How many columns."""
+        return len(self.levels) - self.reduced
+
+    @property
+    def names(self) -> list[str]:
+        """`origin[T.ATL]`, or `origin[ATL]` where no level is left out."""
+        return [f"{self.factor}[{'T.' if self.reduced else ''}{level}]" for level in self.levels[self.reduced :]]
+
+
+@dataclass(frozen=True)
+class Block:
+    """The columns of one term, or of one part of it."""
+
+    term: str
+    numbers: tuple[str, ...]  # factors that are numbers
+    codings: tuple[Coding, ...]
+    start: int  # the first of its coefficients, the intercept not counted
+    order: tuple[str, ...]  # of the factors, as they are written
+
+    @property
+    def size(self) -> int:
+        """How many columns."""
+        return prod(coding.size for coding in self.codings)
+
+    @property
+    def place(self) -> slice:
+        """Its coefficients."""
+        return slice(self.start, self.start + self.size)
+
+    @property
+    def written_out(self) -> bool:
+        """Whether a row holds its columns as they are."""
+        return not self.codings or self.size <= WRITTEN_OUT
+
+    @property
+    def names(self) -> list[str]:
+        """Of its columns."""
+        labels = {coding.factor: coding.names for coding in self.codings} | {name: [name] for name in self.numbers}
+        used = [name for name in self.order if name in labels]
+        return [":".join(pieces) for pieces in product(*(labels[name] for name in used))]
+
+    def part(self, numbers: Mapping[str, NDArray[Any]], codes: Mapping[str, NDArray[np.int32]]) -> Part:
+        """What rows hold of it."""
+        times = None
+        for name in self.numbers:
+            times = numbers[name] if times is None else times * numbers[name]
+        if not self.codings:
+            return Part(None, times)
+        code: Any = 0
+        met: Any = True
+        # In the order of the names: the last factor written changes fastest.
+        for coding in sorted(self.codings, key=lambda coding: self.order.index(coding.factor)):
+            own = codes[coding.factor] - coding.reduced
+            met = met & (own >= 0)
+            code = code * coding.size + own
+        return Part(np.where(met, code, self.size).astype(np.int32), times)
+
+    def columns(self, part: Part) -> NDArray[np.float64]:
+        """The part written out, `(n, size)`."""
+        if part.code is None:
+            assert part.times is not None
+            return part.times[:, None]
+        met = (part.code[:, None] == np.arange(self.size)).astype(np.float64)
+        return met if part.times is None else met * part.times[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """All columns; the intercept, where there is one, is the first coefficient and no column."""
+
+    intercept: bool
+    blocks: tuple[Block, ...]
+
+    @property
+    def size(self) -> int:
+        """Coefficients but for the intercept."""
+        return sum(block.size for block in self.blocks)
+
+    @property
+    def names(self) -> list[str]:
+        """Of all coefficients."""
+        return ["Intercept"] * self.intercept + [name for block in self.blocks for name in block.names]
+
+    @property
+    def written_out(self) -> list[Block]:
+        """Whose columns rows hold."""
+        return [block for block in self.blocks if block.written_out]
+
+    @property
+    def looked_up(self) -> list[Block]:
+        """Of which rows hold a code."""
+        return [block for block in self.blocks if not block.written_out]
+
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        """Where the columns of `x` lie among all."""
+        return np.array([at for block in self.written_out for at in range(block.start, block.start + block.size)], int)
+
+    def rows(self, parts: Sequence[Part], size: int) -> dict[str, NDArray[Any]]:
+        """What rows hold of all blocks: `x`, `code` and `times`, as far as there are any."""
+        held: dict[str, NDArray[Any]] = {}
+        pairs = list(zip(self.blocks, parts, strict=True))
+        if written := [block.columns(part) for block, part in pairs if block.written_out]:
+            held["x"] = np.concatenate(written, axis=1)
+        if codes := [part.code for block, part in pairs if part.code is not None and not block.written_out]:
+            held["code"] = np.stack(codes, axis=1)
+            times = [part.times for block, part in pairs if not block.written_out]
+            if any(one is not None for one in times):
+                held["times"] = np.stack([np.ones(size) if one is None else one for one in times], axis=1)
+        return held
+
+    def predictor(self, beta: Array, rows: Mapping[str, Array]) -> Array:
+        """Xβ of each row, without the offset."""
+        eta: Any = beta[0] if self.intercept else jnp.zeros((), beta.dtype)
+        slopes = beta[1:] if self.intercept else beta
+        if "x" in rows:
+            positions = self.positions
+            whole = len(positions) == len(slopes)
+            eta = eta + rows["x"] @ (slopes if whole else slopes[positions])
+        for i, block in enumerate(self.looked_up):
+            # One more than there are: the reference level's, which is 0.
+            looked_up = jnp.pad(slopes[block.place], (0, 1))[rows["code"][:, i]]
+            eta = eta + (looked_up * rows["times"][:, i] if "times" in rows else looked_up)
+        return jnp.broadcast_to(eta, rows["y"].shape)
+
+
+def design_of(formula: Formula, levels: Mapping[str, tuple[Level, ...]]) -> Design:
+    """The columns of a formula, given the levels of its factors.
+
+    A factor loses its first level in a term where it would repeat what terms before it span, and only there (as in R,
+    patsy and formulaic): `0 + a` has all levels of a, `1 + a` all but the first.
+    """
+    blocks: list[Block] = []
+    spanned: dict[frozenset[str], set[frozenset[str]]] = {}
+    for term in formula.terms:
+        factors = tuple(name for name in term if name in levels)
+        numbers = tuple(name for name in term if name not in levels)
+        seen = spanned.setdefault(frozenset(numbers), set())
+        for coding in codings(factors, seen):
+            if not (coding or numbers):
+                continue  # the intercept
+            coded = tuple(Coding(name, levels[name], reduced) for name, reduced in coding.items())
+            start = blocks[-1].start + blocks[-1].size if blocks else 0
+            blocks.append(Block(name_of(term), numbers, coded, start, term))
+            if start + blocks[-1].size > MOST_COLUMNS:
+                raise InputError(
+                    f"The formula has more than {MOST_COLUMNS} coefficients once {name_of(term)!r} is written out. "
+                    "Merge rare levels, or leave the term out."
+                )
+    return Design(formula.intercept, tuple(blocks))
+
+
+def name_of(term: Term) -> str:
+    """A term as it is written."""
+    return ":".join(term)
+
+
+def codings(factors: tuple[str, ...], seen: set[frozenset[str]]) -> list[dict[str, bool]]:
+    """How to code the factors of a term so that it adds what is not spanned yet: each coding is {factor: reduced}.
+
+    A term of factors a, b with all their levels spans 1, a⁻, b⁻ and a⁻:b⁻, where ⁻ leaves the first level out. What is
+    new of this is put together again: a⁻ and 1 are all levels of a.
+    """
+    subsets = [frozenset(some) for some in chain(*(combinations(factors, k) for k in range(len(factors) + 1)))]
+    new = [subset for subset in subsets if subset not in seen]
+    seen.update(new)
+    found = [{name: True for name in factors if name in subset} for subset in new]
+    while pair := mergeable(found):
+        small, large, name = pair
+        merged = {one: found[large][one] and one != name for one in factors if one in found[large]}
+        found = [merged if i == large else coding for i, coding in enumerate(found) if i != small]
+    return found
+
+
+def mergeable(found: list[dict[str, bool]]) -> tuple[int, int, str] | None:
+    """Two codings that are one: the same but for a factor that one lacks and the other has reduced."""
+    for large, coding in enumerate(found):
+        for name, reduced in reversed(coding.items()):
+            without = {one: how for one, how in coding.items() if one != name}
+            if reduced and without in found:
+                return found.index(without), large, name
+    return None

@@ -1,0 +1,239 @@
+"""Formulas: `y ~ a + b:c` as a response and the terms that explain it, in the notation of Wilkinson and Rogers (1973).
+
+`+` adds terms, `-` takes them away, `a:b` is an interaction, `a*b` is `a + b + a:b`, `a/b` is `a + a:b`, `(a + b)^2`
+has all interactions of two. There is an intercept unless `- 1` or `0 +` takes it away.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from lwa.errors import InputError
+from lwa.models.glm.expressions import MOST_CHARACTERS, MOST_NESTED, Expression, read_expression
+
+type Term = tuple[str, ...]
+"""Names of the factors that a term multiplies; the intercept has none."""
+
+EXAMPLE = "Pass 'y ~ a + b', for example."
+MOST_TERMS = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class Formula:
+    """What explains what."""
+
+    text: str
+    response: Expression
+    terms: tuple[Term, ...]  # by their number of factors, else in the order in which they are written
+    factors: dict[str, Expression]
+    offsets: tuple[Expression, ...]
+
+    @property
+    def intercept(self) -> bool:
+        """Whether there is one."""
+        return () in self.terms
+
+
+class Token(NamedTuple):
+    """A piece of a formula."""
+
+    kind: str  # "factor", "number", "end", or an operator itself
+    text: str
+
+
+def read_formula(text: object) -> Formula:
+    """A formula from its text."""
+    if not isinstance(text, str):
+        raise InputError(f"formula={text!r} is no text. {EXAMPLE}")
+    if len(text) > MOST_CHARACTERS:
+        raise InputError(f"The formula has {len(text)} characters; at most {MOST_CHARACTERS} are expected.")
+    response, tilde, rest = text.partition("~")
+    if not tilde or "~" in rest or not response.strip() or not rest.strip():
+        raise InputError(f"formula={text!r} needs one '~' with something on either side. {EXAMPLE}")
+    reader = Reader(text, tokens(rest, text))
+    terms = reader.sum([()])
+    reader.expect("end")
+    offsets = [term for term in terms if any(name.startswith("offset(") for name in term)]
+    if any(len(term) > 1 for term in offsets):
+        raise InputError(f"formula={text!r}: an offset(...) stands by itself. Write '+ offset(log(exposure))'.")
+    kept = sorted((term for term in terms if term not in offsets), key=len)
+    if not kept:
+        raise InputError(f"formula={text!r} has no term and no intercept, so nothing to infer. {EXAMPLE}")
+    return Formula(
+        text,
+        read_expression(braceless(response.strip())),
+        tuple(kept),
+        {name: reader.factors[name] for term in kept for name in term},
+        tuple(reader.factors[term[0]] for term in offsets),
+    )
+
+
+def braceless(text: str) -> str:
+    """`{x + 1}` as `x + 1`."""
+    return text[1:-1] if text.startswith("{") and text.endswith("}") else text
+
+
+def tokens(rest: str, text: str) -> list[Token]:
+    """The right-hand side in pieces."""
+    found, at = [], 0
+    while at < len(rest):
+        if rest[at].isspace():
+            at += 1
+            continue
+        if match := re.compile(r"\*\*|[-+*:/^()]").match(rest, at):
+            found.append(Token("^" if match[0] == "**" else match[0], match[0]))
+            at = match.end()
+        elif match := re.compile(r"\d+").match(rest, at):
+            found.append(Token("number", match[0]))
+            at = match.end()
+        elif match := re.compile(r"[^\W\d]\w*(\s*\()?|\{|`[^`]*`").match(rest, at):
+            end = match.end()
+            if match[0][-1] in "({":
+                end = closing(rest, end - 1, text)
+            found.append(Token("factor", rest[at:end]))
+            at = end
+        else:
+            raise InputError(
+                f"formula={text!r} cannot be read from {rest[at:][:20]!r} on. Columns, + - * : / ^ ( ) and functions "
+                f"such as log(x) are expected; a name with other characters stands between backticks. {EXAMPLE}"
+            )
+    return [*found, Token("end", "its end")]
+
+
+def closing(rest: str, at: int, text: str) -> int:
+    """The place after the bracket that closes the one at `at`."""
+    opened, closed = rest[at], ")" if rest[at] == "(" else "}"
+    depth, quoted = 0, False
+    for i in range(at, len(rest)):
+        quoted ^= rest[i] == "`"
+        if not quoted:
+            depth += (rest[i] == opened) - (rest[i] == closed)
+        if depth == 0:
+            return i + 1
+    raise InputError(f"formula={text!r} has a {opened!r} that is never closed. Add the missing {closed!r}.")
+
+
+class Reader:
+    """Reads tokens from left to right, by the rank of the operators: + and -, then * and /, then :, then ^."""
+
+    def __init__(self, text: str, tokens: list[Token]) -> None:
+        self.text, self.tokens, self.at, self.depth = text, tokens, 0, 0
+        self.factors: dict[str, Expression] = {}
+
+    def sum(self, terms: list[Term]) -> list[Term]:
+        """Terms added to `terms` and taken from them."""
+        sign = self.take("+", "-") or "+"
+        while True:
+            if self.tokens[self.at] == Token("number", "0"):
+                self.at += 1
+                sign = "-" if sign == "+" else "+"
+                found: list[Term] = [()]
+            else:
+                found = self.product()
+            terms = union(terms, found) if sign == "+" else without(terms, found)
+            if not (after := self.take("+", "-")):
+                return terms
+            sign = after
+
+    def product(self) -> list[Term]:
+        """a*b is a + b + a:b, a/b is a + a:b."""
+        left = self.interaction()
+        while operator := self.take("*", "/"):
+            right = self.interaction()
+            if operator == "*":
+                left = self.few(union(left, right, crossed(left, right)))
+            else:
+                whole: Term = tuple(dict.fromkeys(name for term in left for name in term))
+                left = self.few(union(left, crossed([whole], right)))
+        return left
+
+    def interaction(self) -> list[Term]:
+        """a:b."""
+        left = self.power()
+        while self.take(":"):
+            left = self.few(crossed(left, self.power()))
+        return left
+
+    def power(self) -> list[Term]:
+        """(a + b)^2: itself, and all interactions of two."""
+        base = self.atom()
+        found = base
+        while self.take("^"):
+            token = self.expect("number")
+            times = int(token.text)
+            if not 1 <= times <= 10:
+                raise InputError(
+                    f"formula={self.text!r}: the power {times} must lie between 1 and 10. Write (a + b)^2."
+                )
+            for _ in range(times - 1):
+                found = self.few(union(found, crossed(found, base)))
+        return found
+
+    def atom(self) -> list[Term]:
+        """A column, an expression, 1, or a sum in brackets."""
+        if self.take("("):
+            self.depth += 1
+            if self.depth > MOST_NESTED:
+                raise InputError(f"The formula nests more than {MOST_NESTED} brackets. Write it without them.")
+            found = self.sum([])
+            self.expect(")")
+            self.depth -= 1
+            return found
+        token = self.tokens[self.at]
+        if token.kind == "number":
+            if token.text != "1":
+                raise InputError(
+                    f"formula={self.text!r}: {token.text} is no term; 0 and 1 are. Write I({token.text} * x)."
+                )
+            self.at += 1
+            return [()]
+        self.expect("factor")
+        is_offset = re.fullmatch(r"offset\s*\((.*)\)", token.text, re.S)
+        expression = read_expression(is_offset[1] if is_offset else braceless(token.text))
+        name = f"offset({expression.text})" if is_offset else expression.text
+        if is_offset and expression.learned == "C":
+            raise InputError(f"formula={self.text!r}: an offset is a number. Write '+ offset(log(exposure))'.")
+        self.factors.setdefault(name, expression)
+        return [(name,)]
+
+    def take(self, *kinds: str) -> str | None:
+        """The next token, if it is one of these."""
+        kind = self.tokens[self.at].kind
+        if kind not in kinds:
+            return None
+        self.at += 1
+        return kind
+
+    def expect(self, kind: str) -> Token:
+        """The next token, which must be this."""
+        token = self.tokens[self.at]
+        if token.kind != kind:
+            wanted = {"factor": "a column", "end": "an operator", "number": "a whole number"}.get(kind, repr(kind))
+            raise InputError(f"formula={self.text!r} has {token.text!r} where {wanted} is expected. {EXAMPLE}")
+        self.at += 1
+        return token
+
+    def few(self, terms: list[Term]) -> list[Term]:
+        """Refuse a formula that multiplies out to more than anyone can mean."""
+        if len(terms) > MOST_TERMS:
+            raise InputError(f"formula={self.text!r} has more than {MOST_TERMS} terms. Write out those that you mean.")
+        return terms
+
+
+def union(*several: list[Term]) -> list[Term]:
+    """All terms once, in the order in which they come; a:b and b:a are the same."""
+    found: dict[frozenset[str], Term] = {}
+    for terms in several:
+        for term in terms:
+            found.setdefault(frozenset(term), term)
+    return list(found.values())
+
+
+def without(terms: list[Term], gone: list[Term]) -> list[Term]:
+    """The terms that are not among those."""
+    return [term for term in terms if frozenset(term) not in set(map(frozenset, gone))]
+
+
+def crossed(left: list[Term], right: list[Term]) -> list[Term]:
+    """Every term of one with every term of the other."""
+    return union([tuple(dict.fromkeys(one + other)) for one in left for other in right])

@@ -1,0 +1,294 @@
+"""What a regression has to know of all rows before it is a model: levels, means, and whether it can be identified."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lwa.errors import DataError, InputError
+from lwa.models.glm.expressions import Expression
+from lwa.models.glm.recipe import Learned, ReadRows, Recipe, selected
+from lwa.rows import Rows
+from lwa.rows.encoding import Level
+
+BLOCK = 2**16
+"""Rows that are looked at together."""
+MOST_LEVELS = 2**16
+"""More different numbers than this are no levels."""
+SPANNED = 1e-10
+"""The share of a column's variance that other columns leave unexplained, below which it is their combination. Sums in
+float64 leave some 1e-14."""
+
+
+def batches(rows: Rows, names: tuple[str, ...]) -> Iterator[dict[str, NDArray[Any]]]:
+    """The columns that are needed, block by block."""
+    for batch in rows.blocks(BLOCK):
+        yield selected(batch, names)
+
+
+@dataclass
+class Running:
+    """Mean and variance of numbers that come in blocks (Chan, Golub and LeVeque, 1979)."""
+
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0  # Σ (x - mean)²
+
+    def add(self, values: NDArray[np.float64]) -> None:
+        """Take in a block."""
+        size, mean = len(values), float(values.mean())
+        away, total = mean - self.mean, self.count + size
+        self.squares += float(((values - mean) ** 2).sum()) + away**2 * self.count * size / total
+        self.mean += away * size / total
+        self.count = total
+
+    @property
+    def sd(self) -> float:
+        """Standard deviation."""
+        return float(np.sqrt(self.squares / self.count))
+
+
+def learn(
+    rows: Rows, names: tuple[str, ...], expressions: Mapping[str, Expression], text_levels: Mapping[str, Any]
+) -> Learned:
+    """Levels and moments of all expressions that have any; one pass over the rows if these are not known yet.
+
+    `expressions` are factors of the formula, and the response where it is one of levels, as C(response).
+    """
+    first = selected(rows.take(np.zeros(1, np.int64)), names)
+    levels: dict[str, tuple[Level, ...]] = {}
+    values: dict[str, set[float]] = {}
+    running: dict[str, Running] = {}
+    for text, expression in expressions.items():
+        texts = [column for column in expression.columns if column in text_levels]
+        if texts and (expression.column is None or expression.learned in ("center", "scale")):
+            raise InputError(
+                f"{text!r} computes with the column {texts[0]!r}, which holds text. Write {texts[0]!r} by itself: it "
+                "is a factor."
+            )
+        if texts:
+            levels[text] = text_levels[texts[0]]
+        elif expression.learned == "C" or (expression.column and first[expression.column].dtype == bool):
+            values[text] = set()
+        elif expression.learned is not None:
+            running[text] = Running()
+    if values or running:
+        for columns in batches(rows, names):
+            for text, seen in values.items():
+                seen.update(finite(text, expressions[text], columns).tolist())
+                if len(seen) > MOST_LEVELS:
+                    raise DataError(f"{text!r} has more than {MOST_LEVELS} levels: it is a number. Write it without C.")
+            for text, one in running.items():
+                one.add(finite(text, expressions[text], columns, unique=False))
+    for text, seen in values.items():
+        column = expressions[text].column
+        kind = first[column].dtype.kind if column else "f"
+        as_level = bool if kind == "b" else int if kind in "iu" else float
+        levels[text] = tuple(as_level(level) for level in sorted(seen))
+    for text, found in levels.items():
+        if len(found) < 2:
+            raise DataError(
+                f"The factor {text!r} has one level in all rows, {found[0]!r}, so nothing can be learned of it. Leave "
+                "it out of the formula."
+            )
+    for text, one in running.items():
+        if expressions[text].learned == "scale" and not one.sd > 0:
+            raise DataError(f"{text!r}: the column is the same in all rows, so it has no scale. Leave it out.")
+    return Learned(levels, {text: (one.mean, one.sd) for text, one in running.items()})
+
+
+def finite(text: str, expression: Expression, columns: Any, unique: bool = True) -> NDArray[np.float64]:
+    """Its numbers, all or each once; refuses NaN."""
+    numbers = expression.numbers(columns)
+    if not np.isfinite(numbers).all():
+        raise DataError(
+            f"{text!r} is NaN or infinite in {np.count_nonzero(~np.isfinite(numbers))} rows of one block of "
+            f"{len(numbers)}. Finite numbers are expected. Drop those rows, or fill the values."
+        )
+    return np.unique(numbers) if unique else numbers
+
+
+@dataclass
+class Strange:
+    """Values that may not be, counted by what holds them."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    first: dict[str, tuple[int, float]] = field(default_factory=dict)  # row and value
+
+    def look(self, name: str, values: NDArray[Any], good: NDArray[np.bool_], start: int) -> None:
+        """Count what is not good."""
+        if good.all():
+            return
+        at = int((~good).argmax())
+        self.counts[name] = self.counts.get(name, 0) + int(good.size - good.sum())
+        self.first.setdefault(name, (start + at, float(values[at])))
+
+    def told(self, name: str) -> str:
+        """How many there are, and the first."""
+        row, value = self.first[name]
+        return f"{name!r} has {self.counts[name]}, the first in row {row} ({value:g})"
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """What one pass over all rows tells."""
+
+    rows: int
+    mean: NDArray[np.float64]  # of each column
+    block_sd: tuple[float | None, ...]  # of the numbers in each block; None where it has none, only levels
+    y: Running
+    trials: Running
+    offset: Running
+
+
+def look_through(read: ReadRows, intercept: bool) -> Facts:
+    """Read all rows once; refuse values that may not be, and columns that others span."""
+    recipe = read.recipe
+    size = recipe.design.size
+    sums = Sums.begin(size, intercept)
+    running = [Running() for _ in recipe.design.blocks]
+    y, trials, offset = Running(), Running(), Running()
+    missing, outside, negative, start = Strange(), Strange(), Strange(), 0
+    for columns in batches(read.source, read.names):
+        with np.errstate(all="ignore"):
+            rows = recipe.rows(columns, read.held)
+            parts = recipe.parts(columns, read.held)
+        look_for_missing(recipe, rows, parts, missing, start)
+        good = recipe.family.allowed(rows["y"], rows.get("trials")) | ~np.isfinite(rows["y"])
+        outside.look(recipe.formula.response.text, rows["y"], good, start)
+        if "weights" in rows:
+            assert recipe.weights is not None
+            negative.look(recipe.weights.text, rows["weights"], ~(rows["weights"] < 0), start)
+        if not missing.counts:
+            sums.add(recipe, rows, parts)
+            for one, part in zip(running, parts, strict=True):
+                if part.times is not None:
+                    one.add(part.times)
+            y.add(rows["y"].astype(np.float64))
+            for name, one in (("trials", trials), ("offset", offset)):
+                if name in rows:
+                    one.add(rows[name])
+        start += len(rows["y"])
+    if missing.counts:
+        raise DataError(
+            f"NaN or infinite values: {'; '.join(map(missing.told, missing.counts))}. Finite numbers are expected. "
+            "Drop those rows, or fill the values."
+        )
+    for name in outside.counts:
+        hint = " Pass family='gaussian' for any numbers." if recipe.family.name != "binomial" else " Check trials."
+        raise DataError(
+            f"family={recipe.family.name!r} expects {recipe.family.words}. Outside of that: {outside.told(name)}."
+            f" Drop or correct those rows.{hint}"
+        )
+    for name in negative.counts:
+        raise DataError(f"Weights must be >= 0. Negative ones: {negative.told(name)}. Drop or correct those rows.")
+    sums.require_full_rank(recipe.design.names)
+    sd = tuple(one.sd if one.count else None for one in running)
+    return Facts(start, sums.mean, sd, y, trials, offset)
+
+
+def look_for_missing(recipe: Recipe, rows: Any, parts: Any, missing: Strange, start: int) -> None:
+    """Count NaN and infinity."""
+    missing.look(recipe.formula.response.text, rows["y"], np.isfinite(rows["y"]), start)
+    for block, part in zip(recipe.design.blocks, parts, strict=True):
+        if part.times is not None:
+            missing.look(":".join(block.numbers), part.times, np.isfinite(part.times), start)
+    for name in ("offset", "weights", "trials"):
+        if name in rows:
+            missing.look(name, rows[name], np.isfinite(rows[name]), start)
+
+
+@dataclass
+class Sums:
+    """Σ x and Σ x xᵀ of the columns, less a shift that keeps the second from swamping the variance."""
+
+    count: int
+    shift: NDArray[np.float64] | None
+    total: NDArray[np.float64]
+    products: NDArray[np.float64]
+    intercept: bool
+
+    @classmethod
+    def begin(cls, size: int, intercept: bool) -> "Sums":
+        """Of nothing yet."""
+        return cls(0, None, np.zeros(size), np.zeros((size, size)), intercept)
+
+    @property
+    def mean(self) -> NDArray[np.float64]:
+        """Of each column."""
+        return self.total / self.count + (0.0 if self.shift is None else self.shift)
+
+    def add(self, recipe: Recipe, rows: Any, parts: Any) -> None:
+        """Take in a block: columns that are written out as they are, those looked up as a sparse matrix."""
+        design, n = recipe.design, len(rows["y"])
+        x = rows.get("x", np.zeros((n, 0)))
+        at = design.positions
+        if self.shift is None:
+            self.shift = np.zeros(len(self.total))
+            if self.intercept:  # else a shift would change what columns span
+                self.shift[at] = x.mean(0)
+        x = x - self.shift[at]
+        self.count += n
+        self.total[at] += x.sum(0)
+        self.products[np.ix_(at, at)] += x.T @ x
+        if not design.looked_up:
+            return
+        from scipy.sparse import csr_array
+
+        entries = []
+        for block, part in zip(design.blocks, parts, strict=True):
+            if not block.written_out:
+                met = np.flatnonzero(part.code < block.size)
+                times = np.ones(len(met)) if part.times is None else part.times[met]
+                entries.append((times, met, block.start + part.code[met]))
+        values, row, column = (np.concatenate(list(pieces)) for pieces in zip(*entries, strict=True))
+        sparse = csr_array((values, (row, column)), shape=(n, len(self.total)))
+        self.total += sparse.sum(axis=0)
+        self.products += (sparse.T @ sparse).toarray()
+        across = sparse.T @ x
+        self.products[:, at] += across
+        self.products[at, :] += across.T
+
+    def require_full_rank(self, names: list[str]) -> None:
+        """Refuse columns that are a combination of those before them, and name these."""
+        names = names[1:] if self.intercept else names
+        if not names:
+            return
+        square = self.products / self.count
+        mean = self.total / self.count
+        spread = square - np.outer(mean, mean) if self.intercept else square
+        size = np.diag(square) + self.mean**2
+        for name, variance, whole in zip(names, np.diag(spread), size, strict=True):
+            if variance <= 1e-15 * whole:
+                raise DataError(
+                    f"The column {name!r} is {'the same' if whole else '0'} in all rows"
+                    f"{', as the intercept is' if self.intercept and whole else ''}, so its coefficient cannot be "
+                    "learned. Leave it out of the formula, or merge levels."
+                )
+        scale = np.sqrt(np.diag(spread))
+        correlation = spread / np.outer(scale, scale)
+        try:
+            left = np.diag(np.linalg.cholesky(correlation)) ** 2
+        except np.linalg.LinAlgError:
+            left = np.zeros(1)
+        if left.min() < SPANNED:
+            raise spanned(correlation, names, self.intercept)
+
+
+def spanned(correlation: NDArray[np.float64], names: list[str], intercept: bool) -> DataError:
+    """The error for the first column that those before it span."""
+    at, weights = 1, np.ones(1)
+    for at in range(1, len(names)):
+        before, own = correlation[:at, :at], correlation[:at, at]
+        weights = np.linalg.lstsq(before, own)[0]
+        if 1 - own @ weights < 10 * SPANNED:
+            break
+    others = [names[i] for i in np.argsort(-np.abs(weights)) if abs(weights[i]) > 1e-4]
+    listed = ", ".join(map(repr, sorted(others, key=names.index)[:6])) + (" and others" if len(others) > 6 else "")
+    same = "is a multiple of" if len(others) == 1 else "is a linear combination of"
+    return DataError(
+        f"The column {names[at]!r} {same} {listed}{', up to a constant,' if intercept else ''} in all rows: their "
+        "coefficients cannot be told apart. Leave one of these columns out of the formula."
+    )

@@ -1,0 +1,163 @@
+"""From rows of the user's columns to what the model reads of them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lwa.errors import DataError, InputError
+from lwa.models.glm.design import Design, Part
+from lwa.models.glm.expressions import Expression
+from lwa.models.glm.families import Family
+from lwa.models.glm.formula import Formula
+from lwa.rows import Batch, Rows
+from lwa.rows.encoding import Level
+
+type Columns = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What all rows have told of expressions, by their texts."""
+
+    levels: Mapping[str, tuple[Level, ...]]  # of factors, the response among them where it is one
+    moments: Mapping[str, tuple[float, float]]  # mean and sd, of what is centred or scaled
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """How a batch of the user's columns becomes a batch of the model's: y, x, code, times, offset, weights, trials."""
+
+    formula: Formula
+    family: Family
+    design: Design
+    learned: Learned
+    offsets: tuple[Expression, ...]
+    weights: Expression | None
+    trials: Expression | int | None
+
+    def parts(self, columns: Columns, held: "Held") -> list[Part]:
+        """What rows hold of each block of the design."""
+        numbers: dict[str, NDArray[np.float64]] = {}
+        codes: dict[str, NDArray[np.int32]] = {}
+        for name, factor in self.formula.factors.items():
+            if name in self.learned.levels:
+                codes[name] = held.codes(factor, columns, self.learned.levels[name])
+            else:
+                numbers[name] = self.number(factor, columns)
+        return [block.part(numbers, codes) for block in self.design.blocks]
+
+    def number(self, expression: Expression, columns: Columns) -> NDArray[np.float64]:
+        """One number a row, centred or scaled where that is asked."""
+        values = expression.numbers(columns)
+        if expression.learned is None:
+            return values
+        mean, sd = self.learned.moments[expression.text]
+        return (values - mean) / (sd if expression.learned == "scale" else 1.0)
+
+    def rows(self, columns: Columns, held: "Held") -> dict[str, NDArray[Any]]:
+        """What the model reads."""
+        y = self.response(columns, held)
+        found = {"y": y} | self.design.rows(self.parts(columns, held), len(y))
+        if self.offsets:
+            found["offset"] = np.sum([self.number(offset, columns) for offset in self.offsets], axis=0)
+        if self.weights is not None:
+            found["weights"] = self.number(self.weights, columns)
+        trials = self.counted(columns, len(y))
+        if trials is not None:
+            found["trials"] = trials
+        if self.family.constant is not None:
+            found["constant"] = self.family.constant(y, trials)
+        return found
+
+    def response(self, columns: Columns, held: "Held") -> NDArray[Any]:
+        """y; the code of its level where it is a factor, as a number where there are two."""
+        expression = self.formula.response
+        levels = self.learned.levels.get(expression.text)
+        if levels is None:
+            return self.number(expression, columns)
+        codes = held.codes(expression, columns, levels)
+        return codes if self.family.levels == "any" else codes.astype(np.float64)
+
+    def counted(self, columns: Columns, size: int) -> NDArray[np.float64] | None:
+        """Trials of each row."""
+        if self.trials is None:
+            return None
+        if isinstance(self.trials, int):
+            return np.full(size, float(self.trials))
+        return self.number(self.trials, columns)
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """What codes stand for in the data at hand, by column: other data may have other levels in another order."""
+
+    levels: Mapping[str, tuple[Level, ...]]
+
+    def codes(self, factor: Expression, columns: Columns, known: tuple[Level, ...]) -> NDArray[np.int32]:
+        """The place of each row's level among those that are known; refuses one that is not."""
+        column = factor.column
+        if column is not None and column in self.levels:
+            own = self.levels[column]
+            if own == known:
+                return columns[column].astype(np.int32, copy=False)
+            place = {level: i for i, level in enumerate(known)}
+            codes = np.array([place.get(level, -1) for level in own], np.int32)[columns[column]]
+            if (codes < 0).any():
+                raise unseen(factor.text, own[int(columns[column][int((codes < 0).argmax())])], known)
+            return codes
+        values = factor.numbers(columns)
+        if isinstance(known[0], str):
+            raise unseen(factor.text, values[0].item(), known)
+        sorted_levels = np.array(known, np.float64)
+        codes = np.searchsorted(sorted_levels, values).astype(np.int32)
+        strange = sorted_levels[np.minimum(codes, len(known) - 1)] != values
+        if strange.any():
+            raise unseen(factor.text, values[int(strange.argmax())].item(), known)
+        return codes
+
+
+def unseen(name: str, level: Any, known: tuple[Level, ...]) -> DataError:
+    """The error for a level that the model has no coefficient for."""
+    some = ", ".join(map(repr, known[:10])) + (f" and {len(known) - 10} more" if len(known) > 10 else "")
+    return DataError(
+        f"{name!r} has the level {level!r}, which the rows that the model was bound to do not have. Known: {some}. "
+        "Bind it to data with all levels, or drop those rows."
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class ReadRows:
+    """The user's rows, each read by a recipe when it is asked for."""
+
+    source: Rows
+    names: tuple[str, ...]  # the columns that are needed
+    recipe: Recipe
+    held: Held
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return len(self.source)
+
+    def take(self, indices: NDArray[np.int64]) -> Batch:
+        """Rows at these positions, in this order."""
+        return self.recipe.rows(selected(self.source.take(indices), self.names), self.held)
+
+    def blocks(self, size: int) -> Iterator[Batch]:
+        """All rows in order, `size` at a time."""
+        for batch in self.source.blocks(size):
+            yield self.recipe.rows(selected(batch, self.names), self.held)
+
+
+def selected(batch: Batch, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    """Some columns, each of one number a row."""
+    assert isinstance(batch, dict)
+    for name in names:
+        if batch[name].ndim != 1:
+            raise InputError(
+                f"Column {name!r} has rows of shape {batch[name].shape[1:]}; one value a row is expected. Pass each of "
+                "its columns under a name of its own."
+            )
+    return {name: batch[name] for name in names}

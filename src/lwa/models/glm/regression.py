@@ -1,0 +1,299 @@
+"""Generalised linear models by formula: g(E[y]) = Xβ + offset."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from lwa.errors import DataError, InputError
+from lwa.models.glm.design import design_of
+from lwa.models.glm.expressions import Expression, read_expression
+from lwa.models.glm.families import Family, family_of, link_for
+from lwa.models.glm.formula import Formula, read_formula
+from lwa.models.glm.learning import Facts, batches, learn, look_through
+from lwa.models.glm.priors import Priors, check_priors, described, priors_of, start_of
+from lwa.models.glm.recipe import Held, ReadRows, Recipe
+from lwa.models.model import Model
+from lwa.models.unbound import Unbound
+from lwa.rows import Rows, as_rows
+from lwa.rows.levels import coded_rows, column_names
+
+
+def glm(
+    formula: str,
+    family: str = "gaussian",
+    *,
+    priors: Any = "auto",
+    link: str | None = None,
+    offset: str | None = None,
+    weights: str | None = None,
+    trials: str | int | None = None,
+) -> "Glm":
+    """A generalised linear model, g(E[y_k]) = x_kᵀβ + offset_k, from a formula.
+
+    `lwa.sample(lwa.glm("y ~ x"), data)` binds it to the data: a pass over all rows (two where the formula has `center`,
+    `scale` or `C` of numbers) finds levels of factors, checks values, and scales the priors. θ has `beta`, in the
+    data's own units and labelled by the columns' names, and what the family needs besides.
+
+    Parameters
+    ----------
+    formula
+        `y ~ a + b`: `a:b` is an interaction, `a*b` is `a + b + a:b`, `a/b` is `a + a:b`, `- 1` or `0 +` leaves the
+        intercept out. Text, categories and booleans are factors, whose first level is the reference; `C(x)` makes one
+        of numbers. `log`, `log2`, `log10`, `log1p`, `exp`, `expm1`, `sqrt`, `abs`, `I(x**2)`, `center`, `scale` and
+        `offset(x)` may be used, and arithmetic inside of them. Names such as `` `my column` `` stand between backticks.
+        Nothing else is evaluated.
+    family
+        `"gaussian"` (σ), `"student_t"` (ν, σ), `"bernoulli"`, `"binomial"` (with `trials`), `"poisson"`,
+        `"negative_binomial"` (variance μ + μ²/`phi`), `"gamma"` (variance μ²/`shape`), or `"categorical"` (η_k of each
+        level but the first).
+    priors
+        `"auto"`: normal around 0 with sds of 2.5 sd(y)/sd(x) (gaussian, student_t) or 2.5/sd(x), where a dummy's sd(x)
+        is taken as 1; of the intercept around what the mean of y maps to, with 2.5 sd(y) or 2.5; exponential with mean
+        sd(y) of σ, Gamma(2, 0.1) of ν, exponential(1) of `phi` and `shape`. `"flat"`: none. Or a dict by coefficient,
+        term or parameter, `{"x": ("normal", 0, 1), "sigma": ("half_normal", 2)}`; the rest is automatic. That of the
+        intercept is of the linear predictor where all columns are at their means.
+    link
+        `"identity"` or `"log"` (gaussian), `"logit"`, `"probit"` or `"cloglog"` (bernoulli, binomial); else there is
+        one.
+    offset, weights
+        Columns or expressions: added to the linear predictor, `"log(exposure)"`; times a row's log-likelihood.
+    trials
+        Of binomial: a column, or one number for all rows.
+
+    Returns
+    -------
+    Glm
+        For `lwa.sample` and other verbs. `.bind(data)` shows what they make of it: `.model`, `.rows`, `.priors`.
+
+    Examples
+    --------
+    >>> import numpy as np, lwa
+    >>> rng = np.random.default_rng(0)
+    >>> x, color = rng.normal(size=10_000), rng.choice(["blue", "red"], 10_000)
+    >>> y = rng.poisson(np.exp(0.5 * x + (color == "red")))
+    >>> bound = lwa.glm("y ~ x + color", family="poisson").bind({"x": x, "color": color, "y": y})
+    >>> print(bound.described)
+    y ~ x + color, family poisson (link log), 10,000 rows. Priors:
+      Intercept (where all columns are at their means) ~ normal(0.746, 2.5)
+      x ~ normal(0, 2.5)
+      color ~ normal(0, 2.5)
+    >>> fit = lwa.sample(bound.model, bound.rows, subset_size=100, draws=100, tune=100, seed=1, progress=False)
+    >>> fit.coords["coefficient"]
+    ['Intercept', 'x', 'color[T.red]']
+    """
+    chosen = family_of(family)
+    read = read_formula(formula)
+    if (trials is None) == (chosen.name == "binomial"):
+        raise InputError(
+            f"family={family!r} with trials={trials!r}: binomial counts successes in trials, other families have none. "
+            "Pass family='binomial', trials='n' (a column) or trials=10, or family='bernoulli' for single trials."
+        )
+    if isinstance(trials, bool) or not isinstance(trials, str | int | None) or (isinstance(trials, int) and trials < 1):
+        raise InputError(f"trials={trials!r} is no column and no whole number >= 1. Pass trials='n', or trials=10.")
+    check_priors(priors)
+    counted = trials if trials is None or isinstance(trials, int) else number_read("trials", trials)
+    offsets = (*read.offsets, *([] if offset is None else [number_read("offset", offset)]))
+    weighted = None if weights is None else number_read("weights", weights)
+    return Glm(as_levels(read, chosen), chosen, link_for(chosen, link), priors, offsets, weighted, counted)
+
+
+def number_read(option: str, text: Any) -> Expression:
+    """A column or an expression that is a number."""
+    if not isinstance(text, str):
+        raise InputError(f"{option}={text!r} is no column. Pass its name, {option}='n', or an expression.")
+    expression = read_expression(text)
+    if expression.learned is not None:
+        raise InputError(f"{option}={text!r} cannot use {expression.learned}. Pass a column, or log(x), for example.")
+    return expression
+
+
+def as_levels(formula: Formula, family: Family) -> Formula:
+    """The formula with C(...) around the response, where the family is one of levels."""
+    if formula.response.learned is not None and family.levels is None:
+        raise InputError(
+            f"The response {formula.response.text!r} cannot use {formula.response.learned}. Pass the column itself, or "
+            "log(y), for example."
+        )
+    if family.levels != "any" or formula.response.learned == "C":
+        return formula
+    return replace(formula, response=replace(formula.response, learned="C"))
+
+
+@dataclass(frozen=True, eq=False)
+class Glm(Unbound):
+    """A regression before it has seen data; made by `lwa.glm`."""
+
+    formula: Formula
+    family: Family
+    link: str
+    priors: Any
+    offsets: tuple[Expression, ...]
+    weights: Expression | None
+    trials: Expression | int | None
+
+    @cached_property
+    def expressions(self) -> list[Expression]:
+        """All that it computes of rows."""
+        others = [one for one in (self.weights, self.trials) if isinstance(one, Expression)]
+        return [self.formula.response, *self.formula.factors.values(), *self.offsets, *others]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The columns that it needs."""
+        return tuple(dict.fromkeys(column for one in self.expressions for column in one.columns))
+
+    def bind(self, data: Any) -> "BoundGlm":
+        """The model of these data."""
+        source, held = self.source(data)
+        first = source.take(np.zeros(1, np.int64))
+        learnable = dict(self.formula.factors)
+        response = self.formula.response
+        if self.family.levels == "any" or (self.family.levels == "two" and response.column in held.levels):
+            learnable[response.text] = response
+        assert isinstance(first, dict)
+        for one in self.expressions:
+            texts = [column for column in one.columns if column in held.levels]
+            if texts and one not in learnable.values():
+                raise DataError(
+                    f"{one.text!r} must be a number, but the column {texts[0]!r} holds text. Encode it first."
+                )
+        learned = learn(source, self.names, learnable, held.levels)
+        if self.family.levels == "two" and len(learned.levels.get(response.text, "no")) != 2:
+            raise DataError(
+                f"family={self.family.name!r} expects two levels, but {response.text!r} has "
+                f"{len(learned.levels[response.text])}. Pass family='categorical'."
+            )
+        factors = {name: levels for name, levels in learned.levels.items() if name in self.formula.factors}
+        design = design_of(self.formula, factors)
+        recipe = Recipe(self.formula, self.family, design, learned, self.offsets, self.weights, self.trials)
+        rows = ReadRows(source, self.names, recipe, held)
+        facts = look_through(rows, design.intercept)
+        return BoundGlm(self, rows, facts, priors_of(self.priors, self.family, self.link, design, facts))
+
+    def source(self, data: Any) -> tuple[Rows, Held]:
+        """The rows with the columns that are needed, and what codes of text stand for."""
+        if isinstance(data, str) or hasattr(data, "__fspath__"):
+            data = as_rows(data)
+        there = column_names(data)
+        if not there:
+            raise DataError(
+                f"A formula needs columns with names, and data of type {type(data).__name__} have none. Pass a table, "
+                "or a dict of arrays, {'x': x, 'y': y}."
+            )
+        for name in self.names:
+            if name not in there:
+                close = get_close_matches(name, there, n=1)
+                guess = f" Did you mean {close[0]!r}?" if close else ""
+                raise DataError(
+                    f"The formula names the column {name!r}, which the data do not have.{guess} They have "
+                    f"{', '.join(map(repr, there))}."
+                )
+        rows, levels = coded_rows(data, self.names)
+        return rows, Held(levels)
+
+
+@dataclass(frozen=True, eq=False)
+class BoundGlm:
+    """A regression of the data that it has seen; made by `glm.bind(data)`.
+
+    Attributes
+    ----------
+    model, rows
+        A `lwa.Model` and the rows that it reads: y, the columns of few levels written out, codes of the others.
+    priors
+        As they were chosen.
+    facts
+        What the pass over all rows found: means and sds.
+    """
+
+    glm: Glm
+    rows: ReadRows
+    facts: Facts
+    priors: Priors
+
+    @property
+    def names(self) -> list[str]:
+        """Of the coefficients."""
+        return self.rows.recipe.design.names
+
+    @property
+    def levels(self) -> Mapping[str, tuple[Any, ...]]:
+        """Of the factors, the reference level first."""
+        return self.rows.recipe.learned.levels
+
+    @property
+    def described(self) -> str:
+        """What it is a model of, and its priors."""
+        glm = self.glm
+        lines = described(self.priors, self.rows.recipe.design)
+        head = (
+            f"{glm.formula.text.strip()}, family {glm.family.name} (link {glm.link}), {self.facts.rows:,} rows. Priors:"
+        )
+        return "\n  ".join([head, *lines])
+
+    @cached_property
+    def model(self) -> Model:
+        """The model of `rows`."""
+        design, family = self.rows.recipe.design, self.glm.family
+        start = np.zeros(len(design.names))
+        if design.intercept:
+            start[0] = start_of(family, self.glm.link, self.facts)
+        dims, coords = ["coefficient"], {"coefficient": design.names}
+        if family.levels == "any":
+            levels = self.levels[self.glm.formula.response.text]
+            start = np.zeros((len(levels) - 1, len(start)))
+            dims, coords = ["level", "coefficient"], coords | {"level": [str(level) for level in levels[1:]]}
+        return Model(
+            self.log_likelihood,
+            self.priors.log_density,
+            {"beta": start} | {name: self.start(name) for name in family.auxiliary},
+            constraints=dict.fromkeys(family.auxiliary, "positive"),
+            dims={"beta": dims},
+            coords=coords,
+        )
+
+    def start(self, name: str) -> float:
+        """Of an auxiliary parameter, by the moments of y."""
+        mean, variance = self.facts.y.mean, max(self.facts.y.sd**2, 1e-12)
+        if name == "sigma":
+            return float(np.sqrt(variance))
+        if name == "nu":
+            return 10.0
+        extra = variance if name == "shape" else max(variance - mean, 0.01 * mean)
+        return float(np.clip(mean**2 / extra, 0.1, 100.0))
+
+    def log_likelihood(self, theta: Mapping[str, Array], rows: Mapping[str, Array]) -> Array:
+        """log f(y_k|θ) of each row."""
+        design, glm = self.rows.recipe.design, self.glm
+        beta = theta["beta"]
+        if glm.family.levels == "any":
+            eta = jax.vmap(design.predictor, in_axes=(0, None), out_axes=1)(beta, rows)
+        else:
+            eta = design.predictor(beta, rows)
+        if "offset" in rows:
+            eta = eta + (rows["offset"] if eta.ndim == 1 else rows["offset"][:, None])
+        terms = glm.family.terms(glm.link, eta, theta, rows)
+        return terms * rows["weights"] if "weights" in rows else terms
+
+    def read(self, data: Any) -> ReadRows:
+        """Other data as the model reads them; refuses levels that it has no coefficient for."""
+        source, held = self.glm.source(data)
+        return replace(self.rows, source=source, held=held)
+
+    def design_matrix(self, data: Any) -> NDArray[np.float64]:
+        """X of some data, written out in full: a column for each of `names`."""
+        read, design = self.read(data), self.rows.recipe.design
+        found = []
+        for columns in batches(read.source, read.names):
+            parts = read.recipe.parts(columns, read.held)
+            size = len(next(iter(columns.values())))
+            pieces = [block.columns(part) for block, part in zip(design.blocks, parts, strict=True)]
+            found.append(np.concatenate([np.ones((size, int(design.intercept))), *pieces], axis=1))
+        return np.concatenate(found)

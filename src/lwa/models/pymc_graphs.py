@@ -1,0 +1,305 @@
+"""PyMC's graphs of log probabilities as JAX functions, with rows in the place of `pm.Data`."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pymc
+from jax import Array
+from numpyro.distributions import biject_to, constraints
+from numpyro.distributions.transforms import Transform
+from pymc.distributions.transforms import log, logodds
+from pymc.initial_point import make_initial_point_fn
+from pymc.logprob.basic import transformed_conditional_logp
+from pymc.logprob.utils import replace_rvs_by_values
+from pymc.variational.minibatch_rv import MinibatchRandomVariable
+from pytensor.compile.mode import JAX
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.link.jax.dispatch.basic import jax_funcify
+from pytensor.tensor import constant
+from pytensor.tensor.random.op import RandomVariable
+
+from lwa.errors import ModelError
+from lwa.models.check import users_function
+from lwa.models.model import Model
+from lwa.models.some_rows import FEW_ROWS, few_and_one, of_no_row, quoted
+from lwa.rows import as_rows
+
+MODE: Any = JAX
+REWRITES = MODE.including("local_check_parameter_to_ninf_switch").optimizer
+"""PyTensor's for JAX, which cannot raise on values: where a parameter is out of its range the density is zero."""
+
+
+def adapt(model: Any, constants: Sequence[str]) -> Model:
+    """`lwa.from_pymc`, where PyMC is installed."""
+    if not isinstance(model, pymc.Model):
+        raise ModelError(f"model is of type {type(model).__name__}. Pass a pymc.Model.")
+    refuse_what_cannot_be(model)
+    columns = columns_of(model, constants)
+    few, last = few_and_one(as_rows({name: held.get_value(borrow=True) for name, held in columns.items()}))
+    start = make_initial_point_fn(model=model, return_transformed=False)(0)
+    init = {variable.name: np.asarray(start[variable.name], np.float64) for variable in model.free_RVs}
+    with jax.enable_x64(True):
+        adapted = Adapted.of(model, columns, last)
+        refuse_entries_for_rows(adapted, init, few, len(next(iter(columns.values())).get_value(borrow=True)))
+        derived = of_no_row(adapted, init, few, last, users_model)
+        supports = {variable.name: support_of(model, variable) for variable in model.free_RVs}
+    named = {
+        name: [dim or f"{name}_dim_{i}" for i, dim in enumerate(dims)]
+        for name, dims in model.named_vars_to_dims.items()
+        if name in (*init, *derived)
+    }
+    used = {dim for dims in named.values() for dim in dims}
+    return Model(
+        adapted.log_likelihood,
+        adapted.log_prior,
+        init,
+        constraints={name: support for name, support in supports.items() if support is not None},
+        dims=named,
+        coords={name: list(labels) for name, labels in model.coords.items() if labels and name in used},
+        derived=partial(adapted.derived, tuple(derived)) if derived else None,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Adapted:
+    """A PyMC model as functions of θ and rows."""
+
+    terms: Callable[..., Any]  # of each observed variable, elementwise
+    prior: Callable[..., Any]
+    values: Callable[..., Any]  # of the deterministic variables
+    parameters: tuple[str, ...]
+    columns: tuple[str, ...]
+    deterministics: tuple[str, ...]
+    row: Any  # one row, for what does not depend on rows
+
+    @classmethod
+    def of(cls, model: Any, columns: Mapping[str, Any], row: Any) -> "Adapted":
+        """With constrained values: `lwa.Model` maps to them, and adds the Jacobian."""
+        inputs = {name: held.type(name=name) for name, held in columns.items()}
+        replaced = {held: inputs[name] for name, held in columns.items()}
+        free, observed = model.free_RVs, model.observed_RVs
+        values = {variable: variable.type(name=variable.name) for variable in free}
+        given = values | {variable: model.rvs_to_values[variable] for variable in observed}
+
+        def function(outputs: Sequence[Any]) -> Callable[..., Any]:
+            return in_jax([*values.values(), *inputs.values()], clone_replace(list(outputs), replaced))
+
+        def valued(graphs: Sequence[Any]) -> list[Any]:
+            return list(replace_rvs_by_values(list(graphs), rvs_to_values=given)) if graphs else []
+
+        log_density = partial(transformed_conditional_logp, rvs_to_values=given, rvs_to_transforms={})
+        prior = [*log_density(free), *valued(model.potentials)]
+        return cls(
+            function(log_density(observed)),
+            function([sum(part.sum() for part in prior)]),
+            function(valued(model.deterministics)),
+            tuple(variable.name for variable in free),
+            tuple(columns),
+            tuple(variable.name for variable in model.deterministics),
+            row,
+        )
+
+    def log_likelihood(self, theta: Any, rows: Any) -> Array:
+        """The terms of what is observed, one a row."""
+        found = self.called(self.terms, theta, rows)
+        total = sum(terms.sum(range(1, terms.ndim)) for terms in map(jnp.asarray, found))
+        return jnp.asarray(total).astype(jnp.result_type(*jax.tree.leaves(theta)))
+
+    def log_prior(self, theta: Any, rows: Any = None) -> Array:
+        """Of all free variables and potentials."""
+        (total,) = self.called(self.prior, theta, self.row if rows is None else rows)
+        return jnp.asarray(total).astype(jnp.result_type(*jax.tree.leaves(theta)))
+
+    def deterministic(self, theta: Any, rows: Any) -> dict[str, Array]:
+        """What the model calls deterministic."""
+        return dict(zip(self.deterministics, map(jnp.asarray, self.called(self.values, theta, rows)), strict=True))
+
+    def derived(self, names: Sequence[str], theta: Any) -> dict[str, Array]:
+        """Some of it."""
+        found = self.deterministic(theta, self.row)
+        return {name: found[name] for name in names}
+
+    def called(self, function: Callable[..., Any], theta: Any, rows: Any) -> Any:
+        """A function of PyTensor's, which takes arrays in their order."""
+        if missing := [name for name in self.columns if name not in rows]:
+            raise ModelError(
+                f"The rows have no column {missing[0]!r}; they have {quoted(rows)}. Pass data with a column for each "
+                f"pm.Data of rows: {quoted(self.columns)}."
+            )
+        held = [jnp.asarray(theta[name]) for name in self.parameters]
+        return function(*held, *(jnp.asarray(rows[name]) for name in self.columns))
+
+
+def in_jax(inputs: Sequence[Any], outputs: Sequence[Any]) -> Callable[..., Any]:
+    """PyTensor's graph as a JAX function of its inputs, which gives a sequence."""
+    if not outputs:
+        return lambda *_: ()
+    shared: list[Any] = [one for one in ancestors(outputs) if isinstance(one, SharedVariable)]
+    fixed = clone_replace(list(outputs), {one: constant(one.get_value(borrow=True)) for one in shared})
+    graph = FunctionGraph(inputs=list(inputs), outputs=fixed, clone=True)
+    REWRITES.rewrite(graph)
+    return jax_funcify(graph)
+
+
+class PymcSupport(constraints.Constraint):  # type: ignore[misc]
+    """Where a variable of PyMC lives, by PyMC's own map."""
+
+    def __init__(self, event_dim: int, transform: "PymcTransform") -> None:
+        self.event_dim, self.transform = event_dim, transform
+
+    def tree_flatten(self) -> Any:
+        """Nothing of it is an array."""
+        return (), ((), {"event_dim": self.event_dim, "transform": self.transform})
+
+
+class PymcTransform(Transform):  # type: ignore[misc]
+    """PyMC's map of a variable from real numbers, of the one shape that the variable has."""
+
+    def __init__(
+        self, maps: tuple[Callable[..., Any], ...], free_shape: tuple[int, ...], shape: tuple[int, ...]
+    ) -> None:
+        self.maps, self.free_shape, self.shape = tuple(maps), tuple(free_shape), tuple(shape)
+
+    def __call__(self, x: Any) -> Any:
+        """The variable."""
+        return self.mapped(0, x, self.free_shape)
+
+    def _inverse(self, y: Any) -> Any:
+        return self.mapped(1, y, self.shape)
+
+    def log_abs_det_jacobian(self, x: Any, y: Any, intermediates: Any = None) -> Any:
+        """Entry by entry where the map is."""
+        return self.mapped(2, x, self.free_shape)
+
+    def mapped(self, which: int, values: Any, shape: tuple[int, ...]) -> Any:
+        """One of the maps, over any axes before those of the variable."""
+        lead = values.shape[: values.ndim - len(shape)]
+        found = jax.vmap(lambda one: self.maps[which](one)[0])(values.reshape(-1, *shape))
+        return found.reshape(*lead, *found.shape[1:])
+
+    def inverse_shape(self, shape: Any) -> tuple[int, ...]:
+        """Of the real numbers."""
+        return self.free_shape
+
+    def forward_shape(self, shape: Any) -> tuple[int, ...]:
+        """Of the variable."""
+        return self.shape
+
+    def tree_flatten(self) -> Any:
+        """Nothing of it is an array."""
+        return (), ((), {"maps": self.maps, "free_shape": self.free_shape, "shape": self.shape})
+
+
+@biject_to.register(PymcSupport)  # type: ignore[untyped-decorator]
+def _map_of(support: PymcSupport) -> PymcTransform:
+    return support.transform
+
+
+def support_of(model: Any, variable: Any) -> Any:
+    """Where a free variable lives, None for real numbers; refuses a support that is another at another θ."""
+    transform = model.rvs_to_transforms[variable]
+    if transform is None:
+        return None
+    if type(transform) in (type(log), type(logodds)):
+        return "positive" if type(transform) is type(log) else "unit_interval"
+    free, inputs = model.rvs_to_values[variable], variable.owner.inputs
+    constrained = variable.type()
+    graphs = (
+        (free, transform.backward(free, *inputs)),
+        (constrained, transform.forward(constrained, *inputs)),
+        (free, transform.log_jac_det(free, *inputs)),
+    )
+    for _, graph in graphs:
+        others = [one.name for one in ancestors([graph]) if one.owner and isinstance(one.owner.op, RandomVariable)]
+        if others:
+            raise ModelError(
+                f"The support of {variable.name!r} depends on {quoted(others)}. Write it as a function of a variable "
+                "that has a support of its own: pm.Deterministic('x', scale * u) with u ~ pm.Uniform(0, 1)."
+            )
+    point, shape = model.initial_point(0)[free.name], tuple(variable.shape.eval())
+    maps = tuple(in_jax([taken], [graph]) for taken, graph in graphs)
+    return PymcSupport(len(shape), PymcTransform(maps, np.shape(point), shape))
+
+
+def refuse_what_cannot_be(model: Any) -> None:
+    """Variables that no θ of fixed length can hold, or no kernel can move."""
+    if not model.observed_RVs:
+        raise ModelError("The model observes nothing. Pass observed=pm.Data('y', y) to a variable in it.")
+    for variable in model.observed_RVs:
+        if variable.name.endswith("_observed") and f"{variable.name[:-9]}_unobserved" in model.named_vars:
+            raise ModelError(
+                f"{variable.name[:-9]!r} is observed in part, and PyMC imputes what is missing: one parameter for each "
+                "such row. Leave those rows out, or integrate what is missing out of the likelihood."
+            )
+        within = ancestors([model.rvs_to_values[variable], *variable.owner.inputs])
+        random = any(one.owner and type(one.owner.op).__name__ == "MinibatchIndexRV" for one in within)
+        if random or isinstance(variable.owner.op, MinibatchRandomVariable):
+            raise ModelError(
+                f"{variable.name!r} is observed through pm.Minibatch or total_size, but lwa draws rows by itself. Pass "
+                "observed=pm.Data('y', y), all rows of it."
+            )
+    if discrete := [value.name for value in model.discrete_value_vars]:
+        raise ModelError(
+            f"{discrete[0]!r} is a discrete free variable; lwa moves real numbers. Sum it out of the likelihood, as in "
+            "pm.Mixture."
+        )
+
+
+def columns_of(model: Any, constants: Sequence[str]) -> dict[str, Any]:
+    """The containers of rows by name: those that are as long as what is observed."""
+    held = {one.name: one for one in model.data_vars}
+    if unknown := [name for name in constants if name not in held]:
+        raise ModelError(f"constants names {unknown[0]!r}, which is no pm.Data. Valid: {quoted(held)}.")
+    lengths = {}
+    for variable in model.observed_RVs:
+        value = model.rvs_to_values[variable]
+        within = [name for name, one in held.items() if one in set(ancestors([value])) and name not in constants]
+        if not within:
+            raise ModelError(
+                f"What {variable.name!r} observes is in no pm.Data, so that it cannot be other rows. Pass observed="
+                f"pm.Data('{variable.name}_rows', y), and its covariates as pm.Data too."
+            )
+        lengths[variable.name] = len(held[within[0]].get_value(borrow=True))
+    if len(set(lengths.values())) > 1:
+        raise ModelError(
+            f"Variables are observed in different numbers of rows: {dict(sorted(lengths.items()))}. A row is one "
+            "observation of each: pass containers of one length."
+        )
+    count = next(iter(lengths.values()))
+    values = {name: one.get_value(borrow=True) for name, one in held.items() if name not in constants}
+    return {name: held[name] for name, value in values.items() if value.ndim and len(value) == count}
+
+
+def refuse_entries_for_rows(adapted: Adapted, init: Mapping[str, Any], few: Any, count: int) -> None:
+    """A model that works on all rows only."""
+    number = min(FEW_ROWS, count)
+    as_long = [name for name, value in init.items() if count in np.shape(value)]
+    hint = f" {quoted(as_long)} has an entry for each row: integrate it out." if as_long else ""
+    try:
+        with users_model(f"{number} of {count} rows"):
+            terms = jax.eval_shape(adapted.log_likelihood, dict(init), few)
+    except ModelError as error:
+        raise ModelError(
+            f"{error}\n  A model must work on any number of rows.{hint} Put all that has their length into pm.Data."
+        ) from error.__cause__
+    if terms.shape != (number,):
+        raise ModelError(
+            f"The observed variables have log probabilities of shape {terms.shape} for {number} rows of data; one a "
+            f"row is expected.{hint} Put all that has the length of the rows into pm.Data, and leave it out of shapes."
+        )
+
+
+@contextmanager
+def users_model(arguments: str) -> Iterator[None]:
+    """What the graph raises as a ModelError."""
+    with users_function("The graph of the PyMC model", arguments):
+        yield
