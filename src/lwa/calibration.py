@@ -101,10 +101,18 @@ class Calibration:
         return transported(self.frame, gradient, self.power, sums, inverse, feasible)
 
 
-def expansion_of(reference: Reference) -> Expansion:
+def expansion_of(reference: Reference, *, second_order: bool = False) -> Expansion:
     """What the calibrated target knows of all rows."""
-    parts = (reference.theta, reference.gradient, reference.whitening, edge(len(reference.theta)))
+    parts = [reference.theta, reference.gradient, reference.whitening, edge(len(reference.theta))]
+    if second_order:
+        parts.append(root_of(reference))
     return Expansion(*(jnp.asarray(part) for part in parts))
+
+
+def root_of(reference: Reference) -> NDArray[np.float64]:
+    """B with Bᵀ B = H_N, in whitened coordinates, where all numbers are of one size."""
+    share, axes = np.linalg.eigh(reference.factor.T @ reference.curvature @ reference.factor)
+    return np.sqrt(np.maximum(share, 0.0))[:, None] * (axes.T @ reference.whitening)
 
 
 def edge(d: int) -> float:

@@ -10,6 +10,7 @@ from lwa import __version__
 from lwa.blocks import Outcome, Run
 from lwa.calibration import edge
 from lwa.errors import LwaWarning
+from lwa.pipeline import Problem
 from lwa.polishing import Polisher
 from lwa.result import Origin, Result, free_axis
 
@@ -41,7 +42,7 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
         "thinning": outcome.thinning,
         "precision": np.dtype(problem.dtype).name,
         "leverage": problem.subsets.leverage is not None,
-        "transport": problem.subsets.calibration is not None and problem.subsets.calibration.frame is not None,
+        "transport": transport_of(problem),
         "informed": problem.subsets.statistic.dimension > 0,
         "predicted_sd_error": run.planned.predicted,
         "subset_refresh_rate": run.planned.refresh_rate,
@@ -74,6 +75,13 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
         unconstrained = model.free_by_name(kept.theta)
         coords |= {free_axis(name): support.scalar_names(name) for name, support in model.supports.items()}
     return Result(posterior, stats, attributes, dims, coords, origin, unconstrained)
+
+
+def transport_of(problem: Problem) -> bool | str:
+    """How U's curvature was made that of all rows, if it was."""
+    if problem.target.expansion is not None and problem.target.expansion.root is not None:
+        return "second_order"
+    return problem.subsets.calibration is not None and problem.subsets.calibration.frame is not None
 
 
 def step_of_the_mode(run: Run) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.algorithm import Subset
-from lwa.calibration import Calibration, calibrate
+from lwa.calibration import Calibration, calibrate, expansion_of
 from lwa.errors import InputError
 from lwa.layout import Layout
 from lwa.memory import Memory
@@ -32,6 +32,7 @@ from lwa.subsets.windows import WindowChain
 from lwa.summaries import Curvature, Statistic, WindowStatistic
 from lwa.summaries.per_row import nothing
 from lwa.summaries.running import RunningSums
+from lwa.target import Target
 
 EVERY = 4
 """Where U is transported all subsets have the same curvature, so θ's law hardly depends on how fast U moves, while a
@@ -51,6 +52,8 @@ ROWS_A_PARAMETER = 10
 """Rows of a subset for each parameter, with which its curvature is well away from singular."""
 LARGEST_CARRIED = 2**31
 """Bytes of curvature that all chains' subsets may carry."""
+LARGEST_TRANSPORTED = 64
+"""Parameters from which on rows are expanded to second order instead: A_U costs d³."""
 
 
 NO_STATISTIC = Statistic(nothing, np.empty(0), np.empty(0))
@@ -118,10 +121,12 @@ def plan(
     def error_of(pilot: Plan) -> float:
         if pilot.predicted is not None:
             return pilot.predicted
-        return predicted_error(pilot.subsets, pilot.firsts[0][1], reference, scored)
+        target = target_of(layout, settings, pilot.subsets.size, reference)
+        return predicted_error(pilot.subsets, target, pilot.firsts[0][1], reference, scored)
 
     d = layout.model.dimension
-    room = np.inf if layout.ordered else LARGEST_CARRIED / (4 * d * (d + 3) * settings.chains)
+    carried = not (layout.ordered or second_order(layout, settings))
+    room = LARGEST_CARRIED / (4 * d * (d + 3) * settings.chains) if carried else np.inf
     n, most = min(SMALLEST, layout.available), int(min(layout.available, most_rows, room))
     while True:
         try:
@@ -132,6 +137,23 @@ def plan(
             if n >= most:
                 raise
         n = int(STEP * n)
+
+
+def second_order(layout: Layout, settings: Settings) -> bool:
+    """Whether the calibrated target takes H_N for U's curvature, so that U need not be transported."""
+    if settings.target != "calibrated" or layout.ordered or layout.model.host:
+        return False
+    if settings.transport == "auto":
+        return settings.summary is None and layout.model.dimension > LARGEST_TRANSPORTED
+    return settings.transport == "second_order"
+
+
+def target_of(layout: Layout, settings: Settings, n: int, reference: Reference | None) -> Target:
+    """What θ is scored by, given subsets of n."""
+    expansion = None
+    if reference is not None:
+        expansion = expansion_of(reference, second_order=second_order(layout, settings))
+    return Target(layout.model, layout.power(settings.target, n), expansion)
 
 
 def subset_chain(
@@ -151,10 +173,13 @@ def subset_chain(
             statistic, reach = settings.summary.at(model, reference, N), 1.0
         elif settings.summary is None:
             statistic = NO_STATISTIC
+        expanded = second_order(layout, settings)
         transport = n < N if settings.transport == "auto" else bool(settings.transport)
-        if settings.subset_move is None and transport:
+        if settings.subset_move is None and (transport or expanded):
             move = Swap(1 if statistic.dimension else max(1, n // RENEWED), every=EVERY)
-        calibration = calibrate(model, reference, layout.power(settings.target, n), transport=transport)
+        if not expanded:
+            calibration = calibrate(model, reference, layout.power(settings.target, n), transport=transport)
+    leverage = None if leverage is None else leverage.over(n)
     page = page_size(model, rows, statistic, move, n, calibration)
     return SubsetChain(
         rows, statistic, move, settings.subset_weight, settings.epsilon or 1.0, n, settings.seed, page, calibration,
@@ -205,7 +230,7 @@ def require_room(layout: Layout, settings: Settings) -> None:
     """Refuse, before any pass over the rows, so many parameters that subsets cannot carry their curvature along."""
     d, N, move = layout.model.dimension, layout.available, settings.subset_move
     n = layout.slots(settings.subset_size or SMALLEST)
-    if settings.transport is False or (move is not None and move.replaced(n) == 0):
+    if settings.transport is False or second_order(layout, settings) or (move is not None and move.replaced(n) == 0):
         return
     if (size := 4 * d * (d + 3) * n * settings.chains) > LARGEST_CARRIED and n < N:
         enough = min(N, max(n, ROWS_A_PARAMETER * d))

@@ -9,7 +9,6 @@ from jax import Array
 from numpy.typing import NDArray
 
 from lwa.algorithm import Subset
-from lwa.calibration import expansion_of
 from lwa.host_loop import evaluate_on_host
 from lwa.models.model import Model
 from lwa.pipeline import evaluate
@@ -57,14 +56,12 @@ def score_points(model: Model, rows: Rows, reference: Reference, seed: int) -> S
     return Scored(z, log_posterior(model, rows, reference.theta + z @ reference.factor.T))
 
 
-def predicted_error(chain: Chain, U: Subset, reference: Reference, scored: Scored) -> float:
+def predicted_error(chain: Chain, target: Target, U: Subset, reference: Reference, scored: Scored) -> float:
     """By how much sds are predicted to be off: moments under the mixture of targets given U against those under π.
 
     Both are means over the same points with weights π/G and π_U/G, G the Gaussian they were drawn from, so that most of
     their noise is the same and cancels.
     """
-    assert chain.calibration is not None
-    target = Target(chain.calibration.model, chain.calibration.power, expansion_of(reference))
     columns = to_columns(chain.take(U), np.float64, axis=1)
     thetas = jnp.asarray(reference.theta + scored.z @ reference.factor.T)
     given_U = np.asarray(totals(target, thetas, columns, chain.given(U), chain.counts(U)))  # (subsets, m)

@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 
 from lwa.algorithm import Subset
 from lwa.blocks import Run
-from lwa.calibration import expansion_of
 from lwa.errors import LwaWarning, ModelError
 from lwa.layout import Layout
 from lwa.parameters.choice import choose_kernel
 from lwa.parameters.gradient import Gradient
 from lwa.parameters.kernel import Kernel
 from lwa.pipeline import Cohort, Problem, as_held, evaluate, warm_up
-from lwa.planning import NO_STATISTIC, Plan, Steps, WindowColumn, plan, require_room, subset_chain
+from lwa.planning import NO_STATISTIC, Plan, Steps, WindowColumn, plan, require_room, subset_chain, target_of
 from lwa.prediction import predicted_acceptance
 from lwa.progress import Display
 from lwa.randomness import Purpose, generator
@@ -98,7 +97,7 @@ def prepare(layout: Layout, settings: Settings, given: list[NDArray[np.float64]]
     asked = "as many as the budget allows" if settings.filling else f"{settings.draws} draws"
     display.say(
         f"{settings.chains} chains: {settings.tune} moves of tune, then {asked}. "
-        f"{reading(layout, n, lead_in)}, in {np.dtype(dtype).name}. {in_words(planned)}"
+        f"{reading(layout, n, lead_in)}, in {np.dtype(dtype).name}. {in_words(planned, problem.target)}"
     )
     settings = replace(settings, subset_size=n, kernel=problem.kernel)
     return Run(settings, problem, begun, surveyed, planned, [*warned, *warn_of(planned, settings)], layout, accepted)
@@ -153,9 +152,7 @@ def problem_of(
     """What chains share; and n, and the steps that lead in."""
     n = subsets.size
     lead_in = unit_length(subsets.rows) - n if layout.ordered else 0
-    scored = Target(
-        layout.model, layout.power(settings.target, n), None if expanded is None else expansion_of(expanded)
-    )
+    scored = target_of(layout, settings, n, expanded)
     problem = Problem(
         subsets, scored, kernel, settings.refresh_steps, settings.tune, first_guess(settings), layout.full,
         layout.reads(n, lead_in), expanded,
@@ -219,7 +216,7 @@ def rehearsal(layout: Layout, settings: Settings, kernel: Kernel) -> Problem | N
     d = layout.model.dimension
     nowhere = Reference(np.zeros(d), np.zeros(d), np.eye(d), np.zeros((d, d)), 0)
     subsets = subset_chain(layout, settings, settings.subset_size, None, nowhere, None)
-    scored = Target(layout.model, layout.power(settings.target, subsets.n), expansion_of(nowhere))
+    scored = target_of(layout, settings, subsets.n, nowhere)
     return Problem(
         subsets, scored, kernel, settings.refresh_steps, settings.tune, first_guess(settings), layout.full, 0,
         nowhere,
@@ -281,7 +278,7 @@ def reading(layout: Layout, n: int, lead_in: int) -> str:
     return f"Each move reads {n:,} of {N:,} rows"
 
 
-def in_words(planned: Plan) -> str:
+def in_words(planned: Plan, target: Target) -> str:
     """How U moves."""
     subsets = planned.subsets
     told = [f"U by its statistics, epsilon {subsets.epsilon:.3g}" if subsets.statistic.dimension else "U uniform"]
@@ -289,6 +286,8 @@ def in_words(planned: Plan) -> str:
         told.append("rows drawn by leverage")
     if subsets.calibration is not None and subsets.calibration.frame is not None:
         told.append("curvature transported")
+    if target.expansion is not None and target.expansion.root is not None:
+        told.append("rows expanded to second order")
     if planned.predicted is not None:
         told.append(f"sds predicted right to {planned.predicted:.1%}")
     if np.isfinite(planned.renewal):

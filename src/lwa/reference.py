@@ -5,6 +5,7 @@ with float64 sums. It stops when the next step is small against the posterior's 
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -16,13 +17,13 @@ from jax import Array
 from numpy.typing import NDArray
 
 from lwa.errors import ModelError
-from lwa.models import numerical
+from lwa.models import numerical, predictors
 from lwa.models.check import labelled, named
 from lwa.models.model import Model
 from lwa.models.on_host import log_priors
 from lwa.randomness import Purpose, generator
 from lwa.rows import Rows
-from lwa.rows.slots import fill_up
+from lwa.rows.slots import fill_up, to_rows
 from lwa.rows.units import unit_length
 
 BLOCK = 16_384
@@ -85,6 +86,8 @@ class Reference:
 @partial(jax.jit, static_argnames=("model",))
 def block_sums(model: Model, theta: Array, columns: Any, counts: Array) -> Sums:
     """Sums over the rows of one block, each counted so many times: 0 where a row only fills it up."""
+    if model.predictors is not None:
+        return Sums(*predictors.sums(model.predictors, theta, to_rows(columns), counts))
 
     def value(theta: Array) -> Array:
         return jnp.where(counts > 0, counts * model.log_likelihood_at(theta, columns), 0.0).sum()
@@ -232,7 +235,8 @@ def find_reference(
     while 10 * size <= N:
         drawn = np.sort(generator(seed, Purpose.REFERENCE, size).choice(N, size, replace=False))
         few = in_blocks(rows.take(drawn))
-        theta = newton(model, partial(list, few), theta, weight=N / size, enough=0.3 * (N / size) ** 0.5)[0]
+        with suppress(ModelError):  # a few rows may be separated where all are not: then the next ones begin here too
+            theta = newton(model, partial(list, few), theta, enough=0.3)[0]
         size *= 10
     passes = 0
 
@@ -242,7 +246,7 @@ def find_reference(
         progress(passes)
         return rows.blocks(block_size(rows))
 
-    theta, found, prior = newton(model, all_rows, theta, weight=1.0, enough=CLOSE_ENOUGH)
+    theta, found, prior = newton(model, all_rows, theta, enough=CLOSE_ENOUGH)
     require_identified(model, theta, found.curvature + prior.curvature)
     return Reference(theta, found.gradient, found.curvature, prior.curvature, passes)
 
@@ -258,9 +262,9 @@ def reference_at(model: Model, rows: Rows, theta: NDArray[np.float64]) -> Refere
 
 
 def newton(
-    model: Model, batches: Callable[[], Any], theta: NDArray[np.float64], weight: float, enough: float
+    model: Model, batches: Callable[[], Any], theta: NDArray[np.float64], enough: float
 ) -> tuple[NDArray[np.float64], Sums, Sums]:
-    """Newton steps on log p + weight · Σ ℓ_k until the next would be shorter than `enough` posterior sds.
+    """Newton steps on log p + Σ ℓ_k until the next would be shorter than `enough` posterior sds.
 
     Steps that do not increase the log target are halved. Directions of negative curvature are climbed as if it were
     positive: on the way, not at the end, that is as good a guess as any.
@@ -269,7 +273,7 @@ def newton(
     sds = np.zeros_like(theta)  # the last step in units of the parameters' own sds
     for _ in range(MOST_STEPS):
         found, prior = sums_over(model, batches(), here), prior_sums(model, here)
-        value = prior.value + weight * found.value
+        value = prior.value + found.value
         if not value >= best - 1e-9 * abs(best):  # NaN too
             step = step / 2
             if np.abs(step).max() <= 1e-14 * (1 + np.abs(theta).max()):
@@ -279,8 +283,8 @@ def newton(
         require_curved(model, found)
         require_finite(model, here, found, prior)
         theta, best = here, value
-        slope = prior.gradient + weight * found.gradient
-        curvature = prior.curvature + weight * found.curvature
+        slope = prior.gradient + found.gradient
+        curvature = prior.curvature + found.curvature
         # In units of each parameter's own sd: a year and a distance differ by 10⁶ in curvature, and more when squared.
         scale = np.sqrt(np.abs(np.diag(curvature)))
         scale = np.where(scale > 0, scale, 1.0)

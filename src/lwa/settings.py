@@ -96,7 +96,7 @@ class Settings:
             kernel=as_kernel(given["kernel"]),
             refresh_steps=whole("refresh_steps", given["refresh_steps"], least=1, example=1),
             leverage=auto_or_not("leverage", given["leverage"]),
-            transport=auto_or_not("transport", given["transport"]),
+            transport=as_transport(given["transport"]),
             tolerance=as_tolerance(given["tolerance"]),
             reference=given["reference"],
             precision=given["precision"],
@@ -155,6 +155,13 @@ def auto_or_whole(name: str, value: object, *, example: int) -> int | None:
 def auto_or_not(name: str, value: object) -> bool | str:
     """True, False or `"auto"`."""
     return "auto" if as_text(value) == "auto" else yes_or_no(name, value, also=" or 'auto'")
+
+
+def as_transport(value: object) -> bool | str:
+    """True, False, `"auto"` or `"second_order"`."""
+    if as_text(value) == "second_order":
+        return "second_order"
+    return "auto" if as_text(value) == "auto" else yes_or_no("transport", value, also=", 'auto' or 'second_order'")
 
 
 def as_tolerance(value: object) -> float:

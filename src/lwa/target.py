@@ -5,6 +5,7 @@
 | `"subposterior"` | log p + Σ_U ℓ_k       | the paper as written: as wide as n rows' own   |
 | `"powered"`      | log p + (N/n) Σ_U ℓ_k | right spread, centred on the subset's own mode |
 | `"calibrated"`   | log p + ⟨g_N, δ⟩ + (N/n) Σ_U R_k(A_U δ) | third order in δ; with A_U = I, U's own curvature |
+| ... of many θ    | log p + ⟨g_N, δ⟩ - ½ δᵀ H_N δ + (N/n) Σ_U T_k(δ) | third order in δ, and no A_U to find |
 """
 
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ class Expansion(NamedTuple):
     gradient: Array  # g_N = Σ_{all} ∇ℓ_k(θ̂)
     whitening: Array  # F⁻¹: ‖F⁻¹ δ‖ counts sds
     radius: Array  # beyond so many of them the target is zero: a logarithmic tail does not outweigh the linear term
+    root: Array | None = None  # B with Bᵀ B = H_N, where that takes the place of U's curvature
 
 
 class Given(NamedTuple):
@@ -67,6 +69,12 @@ class Target:
             =  log p + w Σ_U ℓ_k(θ̂ + A δ) + ⟨g_N - w Aᵀ Σ_U ∇ℓ_k(θ̂), δ⟩ + a constant given U:
 
     the powered target, transported by A and tilted. A and the tilt depend on U alone, so the U chain brings them along.
+
+    With many parameters A costs more than a move of θ. Then rows are expanded to second order instead, with remainders
+    T_k(δ) = R_k(δ) - ½ δᵀ ∇²ℓ_k(θ̂) δ from two derivatives along δ alone, and U has nothing to bring along:
+
+        log p + ⟨g_N, δ⟩ - ½ ‖B δ‖² + w Σ_U T_k(δ).
+
     Where rows are drawn with probabilities q_k, every sum over U counts them c_k = 1/(N q_k) times.
     """
 
@@ -76,8 +84,9 @@ class Target:
 
     def evaluate(self, theta: Array, rows: Any, given: Given | None = None, counts: Array | None = None) -> Terms:
         """All n terms at θ; `rows` has its slots on the last axis, `counts` are the c_k."""
-        terms = self.model.log_likelihood_at(self.transported(theta, given), rows)
-        return self.summed(theta, self.model.log_prior_at(theta), terms, given, counts)
+        return self.summed(
+            theta, self.model.log_prior_at(theta), self.row_terms(theta, rows, given), given, counts
+        )
 
     def refresh(
         self,
@@ -97,8 +106,24 @@ class Target:
             return terms
         if given is not None and given.transport is not None:
             return self.evaluate(theta, rows, given, counts)
-        values = put(slots, self.model.log_likelihood_at(theta, incoming), terms.rows)
+        values = put(slots, self.row_terms(theta, incoming, given), terms.rows)
         return self.summed(theta, terms.prior, values, given, counts)
+
+    def row_terms(self, theta: Array, rows: Any, given: Given | None) -> Array:
+        """ℓ_k(θ̂ + A_U δ) of each row, or T_k(δ)."""
+        if self.expansion is None or self.expansion.root is None:
+            return self.model.log_likelihood_at(self.transported(theta, given), rows)
+        here = self.expansion.theta.astype(theta.dtype)
+        away, zero, one = (theta - self.expansion.theta).astype(theta.dtype), *jnp.array([0, 1], theta.dtype)
+
+        def along(t: Array) -> Array:
+            return self.model.log_likelihood_at(here + t * away, rows)
+
+        def with_slope(t: Array) -> tuple[Array, Array]:
+            return jax.jvp(along, (t,), (one,))
+
+        (value, slope), (_, bend) = jax.jvp(with_slope, (zero,), (one,))
+        return along(one) - value - slope - bend / 2
 
     def transported(self, theta: Array, given: Given | None) -> Array:
         """θ̂ + A_U δ."""
@@ -112,13 +137,18 @@ class Target:
         double = rows.astype(jnp.float64)
         likelihood = (double if counts is None else counts * double).sum(-1)
         total = prior.astype(jnp.float64) + self.power * likelihood
-        if self.expansion is not None and given is not None:
+        if self.expansion is not None:
             away = theta - self.expansion.theta
-            sds = self.expansion.whitening.astype(theta.dtype) @ away.astype(theta.dtype)
+            short = away.astype(theta.dtype)
+            sds = self.expansion.whitening.astype(theta.dtype) @ short
             scored = jnp.sum(sds**2) <= self.expansion.radius**2
-            if given.feasible is not None:
+            if given is not None and given.feasible is not None:
                 scored &= given.feasible
-            total = jnp.where(scored, total + given.slope @ away, -jnp.inf)
+            total = total + (self.expansion.gradient if given is None else given.slope) @ away
+            if self.expansion.root is not None:
+                bent = self.expansion.root.astype(theta.dtype) @ short
+                total = total - 0.5 * jnp.sum(bent.astype(jnp.float64) ** 2)
+            total = jnp.where(scored, total, -jnp.inf)
         return Terms(prior, rows, total)
 
 

@@ -12,6 +12,7 @@ from jax import Array
 
 from lwa.errors import ModelError
 from lwa.models.asking import as_terms, ask
+from lwa.models.predictors import Predictors
 from lwa.models.supports import Support, outside, supports_of
 from lwa.rows.slots import Columns, to_rows
 from lwa.rows.units import Stretch
@@ -53,6 +54,9 @@ class Model:
         Names of the parameters' axes and their labels, as ArviZ has them; those of `derived` too.
     derived
         `theta -> dict`, in JAX: functions of θ by name, found once the draws are there and shown beside the parameters.
+    predictors
+        For a model whose rows see θ through a few linear predictors, as those of `lwa.glm` do: what they are, so that
+        derivatives in many parameters are cheap.
 
     Examples
     --------
@@ -93,6 +97,7 @@ class Model:
     dims: Mapping[str, Sequence[str]] | None = None
     coords: Mapping[str, Sequence[Any]] | None = None
     derived: Callable[[Any], Mapping[str, Array]] | None = None
+    predictors: Predictors | None = None
     host: ClassVar[bool] = False  # whether a function is not JAX: `OnHost`
 
     def __post_init__(self) -> None:
@@ -221,7 +226,13 @@ class Model:
     def of_units(self) -> "Model":
         """The same posterior with units in the place of rows, each of which adds the terms of its scored rows."""
         over_units: Callable[..., Any] = sums_one_by_one if self.host else sums_over_units
-        return replace(self, log_likelihood=partial(over_units, self.log_likelihood), ordered=False, groups=None)
+        return replace(
+            self,
+            log_likelihood=partial(over_units, self.log_likelihood),
+            ordered=False,
+            groups=None,
+            predictors=None,
+        )
 
     def log_prior_at(self, vector: Array) -> Array:
         """log p at a flat θ, as a density of that vector: where θ is constrained, log |∂θ/∂vector| is added."""

@@ -96,15 +96,15 @@ def row_derivatives(model: Model, theta: Vector, rows: Any) -> Derivatives:
 
 
 def row_sizes(model: Model, theta: Vector, rows: Any, factor: Vector) -> Vector:
-    """Σ_j |f_jᵀ ∇²ℓ_k f_j| over the columns of F, in 2d + 1 evaluations."""
+    """|f_jᵀ ∇²ℓ_k f_j| for the columns of F, `(d, m)`, in 2d + 1 evaluations."""
     function = terms_of(model, rows)
-    base, total = function(theta), 0.0
+    base, found = function(theta), []
     steps = SECOND * row_lengths(model, theta, rows, factor.T)
     for direction, step in zip(factor.T, steps, strict=True):
         with np.errstate(invalid="ignore"):
             bend = function(theta + step * direction) + function(theta - step * direction) - 2.0 * base
-        total = total + np.abs(bend) / step**2
-    return np.asarray(total)
+        found.append(np.abs(bend) / step**2)
+    return np.stack(found)
 
 
 def sums(model: Model, theta: Vector, rows: Any, counts: Vector | None = None) -> Derivatives:

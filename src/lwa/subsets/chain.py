@@ -164,7 +164,8 @@ class SubsetChain(Chain):
 
     def of_size(self, size: int) -> Self:
         """With another n."""
-        return replace(self, n=size, calibration=self.calibrated_for(size))
+        leverage = None if self.leverage is None else self.leverage.over(size)
+        return replace(self, n=size, calibration=self.calibrated_for(size), leverage=leverage)
 
     @property
     def renewing(self) -> float:
@@ -173,14 +174,14 @@ class SubsetChain(Chain):
         return self.n / k if k else np.inf
 
     def start(self, chains: Sequence[int]) -> Subset:
-        """A uniform subset for each chain, or independent draws of q."""
+        """A uniform subset for each chain, or a draw of each slot's piece of q."""
         N, drawn = len(self.rows), []
         for chain in chains:
             rng = generator(self.seed, Purpose.FIRST_SUBSET, chain)
             if self.leverage is None:
                 drawn.append(rng.choice(N, self.n, replace=False))
             else:
-                drawn.append(self.leverage.draw(rng, (self.n,)))
+                drawn.append(self.leverage.draw(rng, np.arange(self.n)))
         return self.of(np.stack(drawn))
 
     def of(self, indices: NDArray[np.int64]) -> Subset:
@@ -222,7 +223,7 @@ class SubsetChain(Chain):
             slots[:, c], incoming[:, c] = self.move.propose(rng, size, self.n, N)
             uniform[:, c] = rng.random(size)
             if self.leverage is not None:
-                incoming[:, c] = self.leverage.draw(rng, (size, k))
+                incoming[:, c] = self.leverage.draw(rng, slots[:, c])
         batch = self.rows.take(incoming.ravel())
         statistics, carried = self._per_slot(batch, incoming)
         with np.errstate(divide="ignore"):  # log 0 = -inf accepts whatever has a positive weight, as it should

@@ -4,13 +4,17 @@ A dummy true in 200 of 10⁶ rows is absent from most uniform subsets, which the
 q_k = α/N + (1-α) h_k / Σh, h_k the trace of a row's whitened curvature at θ̂, such rows come as often as they matter,
 and count 1/(N q_k) of a uniform row, which is at most 1/α.
 
-Slots are then independent draws of q before Φ: ν(U) ∝ Φ(‖S̄_w(Y_U) - s_N‖/ε) Π q(u_i), rows may repeat, and an incoming
-row drawn from q cancels from the acceptance ratio.
+Rows are laid out by the direction that each bends most, one stratum a direction, and q is cut into n pieces, none of
+which reaches over the end of a stratum: slot i draws from piece i alone. So every subset holds each direction as often
+as its share asks for, and all rows of a stratum that has no more of them than pieces.
+
+Slots are then independent draws before Φ: ν(U) ∝ Φ(‖S̄_w(Y_U) - s_N‖/ε) Π q_i(u_i), rows may repeat, and an incoming
+row drawn from its slot's piece cancels from the acceptance ratio.
 """
 
 import tempfile
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,42 +34,98 @@ PASS_ROWS = 16_384
 
 @dataclass(frozen=True)
 class Leverage:
-    """q over N rows. Weights lie in a temporary file, not in memory; only the sums of cells do."""
+    """q over N rows, in n pieces. What there is one of a row lies in temporary files; in memory are sums of cells."""
 
-    size: NDArray[np.float32]  # N q_k, mapped, filled up to whole cells
-    ends: NDArray[np.float64]  # running sums of cells
-    N: int
+    size: NDArray[np.float32]  # N q_k, mapped
+    stratum: NDArray[np.uint16]  # of each row, mapped
+    order: NDArray[np.int64]  # rows, stratum after stratum, mapped
+    ends: NDArray[np.float64]  # running sums of N q over cells of rows in that order
+    borders: NDArray[np.float64]  # the same over strata, from 0
+    pieces: NDArray[np.int64]  # of each stratum; one stratum of all rows where n is smaller than their number
 
-    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.int64]:
-        """Rows, each drawn from q: the cell by bisection, the row within it by its running sum."""
-        count = int(np.prod(shape))
-        at = rng.random(count) * self.ends[-1]
+    def over(self, n: int) -> Self:
+        """The same in n pieces: one a stratum that has rows, and the others by its share."""
+        share = np.diff(self.borders)
+        if n < (share > 0).sum():
+            return replace(self, pieces=np.array([n]))
+        exact = (n - (share > 0).sum()) * share / share.sum()
+        pieces = (share > 0) + np.floor(exact).astype(np.int64)
+        short = np.argsort(np.floor(exact) - exact, kind="stable")[: n - pieces.sum()]
+        pieces[short] += 1
+        return replace(self, pieces=pieces)
+
+    @property
+    def _edges(self) -> NDArray[np.float64]:
+        """Where strata begin and end, as far as pieces heed them."""
+        return self.borders if len(self.pieces) == len(self.borders) - 1 else self.borders[[0, -1]]
+
+    def draw(self, rng: np.random.Generator, slots: NDArray[Any]) -> NDArray[np.int64]:
+        """A row for each slot, from its piece: the cell by bisection, the row within it by its running sum."""
+        edges, last = self._edges, np.cumsum(self.pieces)
+        of = np.searchsorted(last, slots.ravel(), side="right")
+        piece = slots.ravel() - (last - self.pieces)[of]
+        low, width = edges[of], np.diff(edges)[of]
+        at = low + (piece + rng.random(slots.size)) / self.pieces[of] * width
         cell = np.minimum(np.searchsorted(self.ends, at, side="right"), len(self.ends) - 1)
         rest = at - np.where(cell > 0, self.ends[cell - 1], 0.0)
-        within = np.cumsum(self.size.reshape(-1, CELL)[cell], axis=1, dtype=np.float64)
-        row = (within <= rest[:, None]).sum(1)
-        last = np.minimum(CELL, self.N - cell * CELL) - 1  # rounding may point just past the last row
-        return (cell * CELL + np.minimum(row, last)).reshape(shape)
+        N = len(self.size)
+        places = cell[:, None] * CELL + np.arange(CELL)
+        rows = np.asarray(self.order[np.minimum(places, N - 1)])
+        within = np.cumsum(np.where(places < N, self.size[rows], 0.0), axis=1, dtype=np.float64)
+        row = np.minimum((within <= rest[:, None]).sum(1), (places < N).sum(1) - 1)  # rounding may point just past it
+        return rows[np.arange(len(rows)), row].reshape(slots.shape)
 
     def counts(self, indices: NDArray[np.int64]) -> NDArray[np.float64]:
-        """1/(N q_k): what a row counts of a uniform one."""
-        return 1.0 / np.asarray(self.size[indices], np.float64)
+        """1/(N q'_k), what a row counts of a uniform one: q' is what the pieces make of q."""
+        size = np.asarray(self.size[indices], np.float64)
+        share = np.diff(self._edges)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            factor = self.pieces.sum() * share / (share.sum() * self.pieces)
+        return (factor[0] if len(factor) == 1 else factor[self.stratum[indices]]) / size
+
+
+def mapped(dtype: Any, size: int) -> NDArray[Any]:
+    """Zeros in a file that has no name and lasts as long as they do."""
+    with tempfile.TemporaryFile(prefix="lwa-leverage-") as file:
+        return np.memmap(file, dtype, "w+", shape=(size,))
 
 
 def find_leverage(model: Model, rows: Rows, reference: Reference) -> Leverage:
-    """q from one pass over all rows."""
+    """q from one pass over all rows, as one piece."""
     N, start = len(rows), 0
-    cells = -(-N // CELL)
-    with tempfile.TemporaryFile(prefix="lwa-leverage-") as file:  # it has no name, and lasts as long as its mapping
-        size: NDArray[Any] = np.memmap(file, np.float32, "w+", shape=(cells * CELL,))
+    size, stratum = mapped(np.float32, N), mapped(np.uint16, N)
     together = max(1, PASS_ROWS // unit_length(rows))
     for batch in rows.blocks(together):
-        found = row_sizes(model, reference, batch, together)
-        size[start : start + len(found)] = found
+        found, most = row_sizes(model, reference, batch, together)
+        size[start : start + len(found)], stratum[start : start + len(found)] = found, most
         start += len(found)
     mean = float(size.sum(dtype=np.float64)) / N
     for at in range(0, N, PASS_ROWS):
         part = slice(at, min(at + PASS_ROWS, N))
         size[part] = UNIFORM_SHARE + (1 - UNIFORM_SHARE) * size[part] / mean if mean > 0 else 1.0
-    ends = np.cumsum(size.reshape(cells, CELL).sum(1, dtype=np.float64))
-    return Leverage(size, ends, N)
+    return laid_out(size, stratum, len(reference.theta))
+
+
+def laid_out(size: NDArray[np.float32], stratum: NDArray[np.uint16], strata: int) -> Leverage:
+    """Rows by stratum, in the order of the data within each, and sums over cells of them."""
+    N = len(size)
+    order, sums = mapped(np.int64, N), np.zeros(-(-N // CELL))
+    parts = [slice(at, min(at + PASS_ROWS, N)) for at in range(0, N, PASS_ROWS)]
+    counts = np.sum([np.bincount(stratum[part], minlength=strata) for part in parts], axis=0)
+    free = np.cumsum(counts) - counts  # where the next row of each stratum goes
+    for part in parts:
+        own = stratum[part]
+        sort = np.argsort(own, kind="stable")
+        many = np.bincount(own, minlength=strata)
+        within = np.arange(len(own)) - np.repeat(np.cumsum(many) - many, many)
+        order[np.repeat(free, many) + within] = part.start + sort
+        free += many
+    for at in range(0, len(sums), PASS_ROWS):
+        cells = slice(at, min(at + PASS_ROWS, len(sums)))
+        weights = np.zeros((cells.stop - cells.start) * CELL)
+        some = size[order[cells.start * CELL : cells.stop * CELL]]
+        weights[: len(some)] = some
+        sums[cells] = weights.reshape(-1, CELL).sum(1)
+    shares = np.sum([np.bincount(stratum[part], size[part], strata) for part in parts], axis=0)
+    borders = np.concatenate([[0.0], np.cumsum(shares)])
+    return Leverage(size, stratum, order, np.cumsum(sums), borders, np.array([1]))

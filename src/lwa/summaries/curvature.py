@@ -59,13 +59,17 @@ class Curvature(Summary):
         return Statistic(per_row, full, np.ones_like(full))
 
 
-def row_sizes(model: Model, reference: Reference, batch: Batch, fill: int) -> NDArray[np.float64]:
-    """h_k of each row of a batch. Batches are filled up, so that one program serves."""
+def row_sizes(
+    model: Model, reference: Reference, batch: Batch, fill: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """h_k of each row of a batch, and the direction that it bends most. One program serves: batches are filled up."""
     if model.host:
-        return numerical.row_sizes(model, reference.theta, batch, reference.factor)
+        along = numerical.row_sizes(model, reference.theta, batch, reference.factor)
+        return along.sum(0), along.argmax(0)
     rows = len(jax.tree.leaves(batch)[0])
     filled = jax.tree.map(double, repeat_to(batch, fill))
-    return np.asarray(sizes_along(model, reference.theta, filled, reference.factor))[:rows]
+    size, most = sizes_along(model, reference.theta, filled, reference.factor)
+    return np.asarray(size)[:rows], np.asarray(most)[:rows]
 
 
 def in_parts(
@@ -124,8 +128,9 @@ def row_derivatives(model: Model, theta: Array, batch: Any) -> tuple[Array, Arra
 
 
 @partial(jax.jit, static_argnames=("model",))
-def sizes_along(model: Model, theta: Array, batch: Any, factor: Array) -> Array:
-    """h_k = Σ_j |f_jᵀ ∇²ℓ_k f_j| over the columns of F: the trace of a row's whitened curvature, if that has one sign.
+def sizes_along(model: Model, theta: Array, batch: Any, factor: Array) -> tuple[Array, Array]:
+    """h_k = Σ_j |f_jᵀ ∇²ℓ_k f_j| over the columns of F, the trace of a row's whitened curvature if that has one sign;
+    and the j of the largest.
 
     Second derivatives along d directions cost d evaluations of the rows, their whole matrix d times as much.
     """
@@ -136,11 +141,15 @@ def sizes_along(model: Model, theta: Array, batch: Any, factor: Array) -> Array:
 
         return jax.jvp(slope, (theta,), (direction,))[1]
 
-    def add(total: Array, direction: Array) -> tuple[Array, None]:
-        return total + jnp.abs(bend(direction)), None
+    def add(so_far: tuple[Array, Array, Array], along: tuple[Array, Array]) -> tuple[tuple[Array, Array, Array], None]:
+        total, largest, most = so_far
+        own = jnp.abs(bend(along[0]))
+        return (total + own, jnp.maximum(largest, own), jnp.where(own > largest, along[1], most)), None
 
-    start = jnp.zeros(len(jax.tree.leaves(batch)[0]))
-    return jax.lax.scan(add, start, factor.T)[0]
+    zero = jnp.zeros(len(jax.tree.leaves(batch)[0]))
+    directions = (factor.T, jnp.arange(factor.shape[1]))
+    total, _, most = jax.lax.scan(add, (zero, zero, jnp.zeros(zero.shape, int)), directions)[0]
+    return total, most
 
 
 @partial(jax.jit, static_argnames=("model",))

@@ -11,6 +11,7 @@ from itertools import chain, combinations, product
 from math import prod
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -167,6 +168,54 @@ class Design:
             looked_up = jnp.pad(slopes[block.place], (0, 1))[rows["code"][:, i]]
             eta = eta + (looked_up * rows["times"][:, i] if "times" in rows else looked_up)
         return jnp.broadcast_to(eta, rows["y"].shape)
+
+
+    def dense(self, rows: Mapping[str, Array]) -> Array:
+        """The columns that rows hold as numbers, the intercept's first, `(n, q)`."""
+        ones = [jnp.ones((len(rows["y"]), 1), rows["x"].dtype if "x" in rows else jnp.float64)] * self.intercept
+        written = [rows["x"]] if "x" in rows else []
+        return jnp.concatenate([*ones, *written], axis=1) if ones or written else jnp.zeros((len(rows["y"]), 0))
+
+    @property
+    def dense_positions(self) -> NDArray[np.int64]:
+        """Where these lie among all coefficients."""
+        return np.concatenate([np.arange(int(self.intercept)), self.intercept + self.positions])
+
+    def met(self, rows: Mapping[str, Array]) -> list[tuple[Block, Array, Array]]:
+        """The blocks that are looked up, which of their columns each row meets, and the number it has there."""
+        ones = jnp.ones(len(rows["y"]))
+        return [
+            (block, rows["code"][:, i], rows["times"][:, i] if "times" in rows else ones)
+            for i, block in enumerate(self.looked_up)
+        ]
+
+    def pulled(self, g: Array, rows: Mapping[str, Array]) -> Array:
+        """Xᵀ g, a number a coefficient."""
+        found = jnp.zeros(len(self.names)).at[self.dense_positions].set(self.dense(rows).T @ g)
+        for block, code, times in self.met(rows):
+            own = jax.ops.segment_sum(g * times, code, block.size + 1)[:-1]
+            found = found.at[self.place_of(block)].set(own)
+        return found
+
+    def gram(self, h: Array, rows: Mapping[str, Array]) -> Array:
+        """Xᵀ diag(h) X: what rows meet is added where it belongs, and the other products, which are 0, never made."""
+        x, at, looked_up = self.dense(rows), self.dense_positions, self.met(rows)
+        found = jnp.zeros((len(self.names), len(self.names))).at[np.ix_(at, at)].set(x.T @ (h[:, None] * x))
+        for i, (block, code, times) in enumerate(looked_up):
+            place, size = self.place_of(block), block.size
+            cross = jax.ops.segment_sum((h * times)[:, None] * x, code, size + 1)[:-1]
+            found = found.at[np.ix_(place, at)].set(cross).at[np.ix_(at, place)].set(cross.T)
+            found = found.at[place, place].set(jax.ops.segment_sum(h * times**2, code, size + 1)[:-1])
+            for other, other_code, other_times in looked_up[:i]:
+                both = (size + 1) * (other.size + 1)
+                pair = jax.ops.segment_sum(h * times * other_times, code * (other.size + 1) + other_code, both)
+                pair, there = pair.reshape(size + 1, -1)[:-1, :-1], self.place_of(other)
+                found = found.at[np.ix_(place, there)].set(pair).at[np.ix_(there, place)].set(pair.T)
+        return found
+
+    def place_of(self, block: Block) -> NDArray[np.int64]:
+        """A block's coefficients among all."""
+        return self.intercept + np.arange(block.start, block.start + block.size)
 
 
 def design_of(formula: Formula, levels: Mapping[str, tuple[Level, ...]]) -> Design:

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from lwa.models.glm.expressions import Expression, read_expression
 from lwa.models.glm.families import Family, family_of, link_for
 from lwa.models.glm.formula import Formula, read_formula
 from lwa.models.glm.learning import Facts, batches, learn, look_through
+from lwa.models.glm.linear import LinearPredictors
 from lwa.models.glm.priors import Priors, check_priors, described, priors_of, start_of
 from lwa.models.glm.recipe import Held, ReadRows, Recipe
 from lwa.models.model import Model
@@ -257,7 +259,15 @@ class BoundGlm:
             constraints=dict.fromkeys(family.auxiliary, "positive"),
             dims={"beta": dims},
             coords=coords,
+            predictors=self.predictors,
         )
+
+    @property
+    def predictors(self) -> LinearPredictors:
+        """What makes derivatives of many coefficients cheap."""
+        equations = len(self.levels[self.glm.formula.response.text]) - 1 if self.glm.family.levels == "any" else 1
+        auxiliary = tuple(sorted(self.glm.family.auxiliary))
+        return LinearPredictors(self.rows.recipe.design, equations, auxiliary, self.log_density)
 
     def start(self, name: str) -> float:
         """Of an auxiliary parameter, by the moments of y."""
@@ -271,15 +281,16 @@ class BoundGlm:
 
     def log_likelihood(self, theta: Mapping[str, Array], rows: Mapping[str, Array]) -> Array:
         """log f(y_k|θ) of each row."""
-        design, glm = self.rows.recipe.design, self.glm
-        beta = theta["beta"]
-        if glm.family.levels == "any":
-            eta = jax.vmap(design.predictor, in_axes=(0, None), out_axes=1)(beta, rows)
-        else:
-            eta = design.predictor(beta, rows)
+        design, beta = self.rows.recipe.design, jnp.atleast_2d(theta["beta"])
+        eta = jax.vmap(design.predictor, in_axes=(0, None), out_axes=1)(beta, rows)
         if "offset" in rows:
-            eta = eta + (rows["offset"] if eta.ndim == 1 else rows["offset"][:, None])
-        terms = glm.family.terms(glm.link, eta, theta, rows)
+            eta = eta + rows["offset"][:, None]
+        return self.log_density(eta, theta, rows)
+
+    def log_density(self, eta: Array, theta: Mapping[str, Array], rows: Mapping[str, Array]) -> Array:
+        """log f(y_k|η_k), η being `(n, equations)`."""
+        glm = self.glm
+        terms = glm.family.terms(glm.link, eta if glm.family.levels == "any" else eta[:, 0], theta, rows)
         return terms * rows["weights"] if "weights" in rows else terms
 
     def read(self, data: Any) -> ReadRows:

@@ -1,0 +1,54 @@
+"""A regression as `Predictors`: z_k is the linear predictor of each level of y, then the family's own parameters."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from lwa.models.glm.design import Design
+from lwa.models.predictors import Predictors
+
+
+@dataclass(frozen=True, eq=False)
+class LinearPredictors(Predictors):
+    """θ is β, of `equations` × coefficients, then the logarithms of `auxiliary`, in the order of their names."""
+
+    design: Design
+    equations: int
+    auxiliary: tuple[str, ...]
+    log_density: Callable[[Array, Mapping[str, Array], Mapping[str, Array]], Array]  # (η, auxiliary, rows)
+
+    def betas(self, theta: Array) -> Array:
+        """β, an equation a line."""
+        p = len(self.design.names)
+        return theta[: self.equations * p].reshape(self.equations, p)
+
+    def at(self, theta: Array, rows: Mapping[str, Array]) -> Array:
+        """η of each equation, and the auxiliary parameters, which are the same in all rows."""
+        eta = jax.vmap(lambda beta: self.design.predictor(beta, rows), out_axes=1)(self.betas(theta))
+        if "offset" in rows:
+            eta = eta + rows["offset"][:, None]
+        own = theta[len(theta) - len(self.auxiliary) :]
+        return jnp.concatenate([eta, jnp.broadcast_to(own, (len(eta), len(own)))], axis=1)
+
+    def terms(self, z: Array, rows: Mapping[str, Array]) -> Array:
+        """log f(y_k|z_k)."""
+        auxiliary = {name: jnp.exp(z[:, self.equations + i]) for i, name in enumerate(self.auxiliary)}
+        return self.log_density(z[:, : self.equations], auxiliary, rows)
+
+    def gram(self, h: Array, rows: Mapping[str, Array]) -> Array:
+        """Equation by equation, parameter by parameter."""
+        several, blocks = self.equations, [[None] * h.shape[1] for _ in range(h.shape[1])]
+        found: list[list[Array]] = blocks  # type: ignore[assignment]
+        for i in range(h.shape[1]):
+            for j in range(i + 1):
+                if i < several:
+                    own = self.design.gram(h[:, i, j], rows)
+                elif j < several:
+                    own = self.design.pulled(h[:, i, j], rows)[None, :]
+                else:
+                    own = h[:, i, j].sum()[None, None]
+                found[i][j], found[j][i] = own, own.T
+        return jnp.block(found)

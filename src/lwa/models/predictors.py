@@ -1,0 +1,51 @@
+"""Log-likelihoods that see θ through a few numbers a row, each linear in θ: z_k = Z_k θ.
+
+Of such a model gradient and curvature need no derivative in each of d parameters, ∇²ℓ_k = Z_kᵀ h_k Z_k with a small h_k:
+with 230 coefficients a pass over 3·10⁶ rows takes seconds where 230 derivatives of it take minutes.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+
+class Predictors(ABC):
+    """What a model may know of its own rows; θ is the flat, unconstrained vector."""
+
+    @abstractmethod
+    def at(self, theta: Array, rows: Any) -> Array:
+        """z of each row, `(n, m)`: linear in θ, but for an offset."""
+
+    @abstractmethod
+    def terms(self, z: Array, rows: Any) -> Array:
+        """log f(Y_k|z_k) of each row."""
+
+    @abstractmethod
+    def gram(self, h: Array, rows: Any) -> Array:
+        """Σ Z_kᵀ h_k Z_k, `(d, d)`, of h `(n, m, m)`."""
+
+
+def row_derivatives(predictors: Predictors, z: Array, rows: Any) -> tuple[Array, Array, Array]:
+    """ℓ_k, and its gradient `(n, m)` and negative Hessian `(n, m, m)` in z_k: a row's term depends on no other's z."""
+
+    def slope(z: Array) -> Array:
+        return jax.grad(lambda z: predictors.terms(z, rows).sum())(z)
+
+    units = jnp.eye(z.shape[1], dtype=z.dtype)
+    bend = jnp.stack([jax.jvp(slope, (z,), (jnp.broadcast_to(unit, z.shape),))[1] for unit in units], axis=-1)
+    return predictors.terms(z, rows), slope(z), -bend
+
+
+def sums(predictors: Predictors, theta: Array, rows: Any, counts: Array) -> tuple[Array, Array, Array]:
+    """Value, gradient and negative Hessian of Σ c_k ℓ_k; a row that counts 0 adds nothing, whatever it holds."""
+    z, pull = jax.vjp(lambda theta: predictors.at(theta, rows), theta)
+    values, slopes, bends = row_derivatives(predictors, z, rows)
+
+    def counted(numbers: Array) -> Array:
+        weight = counts.reshape(-1, *(1 for _ in numbers.shape[1:]))
+        return jnp.where(weight > 0, weight * numbers, 0.0)
+
+    return counted(values).sum(), pull(counted(slopes))[0], predictors.gram(counted(bends), rows)
