@@ -84,9 +84,7 @@ class Target:
 
     def evaluate(self, theta: Array, rows: Any, given: Given | None = None, counts: Array | None = None) -> Terms:
         """All n terms at θ; `rows` has its slots on the last axis, `counts` are the c_k."""
-        return self.summed(
-            theta, self.model.log_prior_at(theta), self.row_terms(theta, rows, given), given, counts
-        )
+        return self.summed(theta, self.model.log_prior_at(theta), self.row_terms(theta, rows, given), given, counts)
 
     def refresh(
         self,

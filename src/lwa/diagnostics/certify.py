@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from lwa.diagnostics.certificate import Certificate, standard_errors_a_bar
 from lwa.diagnostics.draws import at_least_two_chains, draws_of, spread, spread_evenly
-from lwa.diagnostics.gradients import score
+from lwa.diagnostics.gradients import Places, evenly, score
 from lwa.diagnostics.monte_carlo_error import effective_draws
 from lwa.diagnostics.stein import Effects, Evidence, effects, effects_in_worst_directions, fits
 from lwa.diagnostics.transitions import Moves, moves, proposals, transition
@@ -17,6 +17,9 @@ from lwa.memory import measured
 from lwa.models.model import Model
 from lwa.models.unbound import Unbound, require_model
 from lwa.progress import Display
+
+MOST_STARTS = 500
+"""Draws from which moves start. More parameters need more gradients, but no more moves: these are a second opinion."""
 
 
 def certify(
@@ -68,15 +71,17 @@ def certify(
     where = spread_evenly(draws, points)
     mean, factor = spread(model, draws)
     scored = draws.reshape(-1, model.dimension)[where]
-    ends = proposals(len(where), model.dimension)
+    begun = evenly(len(where), min(len(where), MOST_STARTS))
+    ends = proposals(len(begun), model.dimension)
+    places = Places(scored, scored[begun] if len(begun) < len(where) else scored[:0], mean + ends @ factor.T)
     with Display(progress) as display, jax.enable_x64(True):
         layout = layout.checked(np.float64)
         if layout.ordered:
             layout, _ = measured(layout, mean, factor)
-        scores = score(layout, scored, mean + ends @ factor.T, factor, display)
+        scores = score(layout, places, factor, display)
     white = np.linalg.solve(factor, (draws - mean).reshape(-1, len(mean)).T).T
     evidence = Evidence(white.reshape(draws.shape), white[where], scores.gradient @ factor)
-    tried = moves(white[where], ends, scores.log_density, scores.proposed)
+    tried = moves(white[where][begun], ends, scores.log_density, scores.proposed)
     return certificate(model, evidence, tried, where, mean, factor, len(layout))
 
 

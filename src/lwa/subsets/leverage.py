@@ -49,7 +49,7 @@ class Leverage:
         if n < (share > 0).sum():
             return replace(self, pieces=np.array([n]))
         exact = (n - (share > 0).sum()) * share / share.sum()
-        pieces = (share > 0) + np.floor(exact).astype(np.int64)
+        pieces = (share > 0).astype(np.int64) + np.floor(exact).astype(np.int64)
         short = np.argsort(np.floor(exact) - exact, kind="stable")[: n - pieces.sum()]
         pieces[short] += 1
         return replace(self, pieces=pieces)

@@ -156,7 +156,8 @@ class Design:
         return held
 
     def predictor(self, beta: Array, rows: Mapping[str, Array]) -> Array:
-        """Xβ of each row, without the offset."""
+        """Xβ of each row, without the offset; of many β, `(coefficients, M)`, side by side."""
+        many, shape = beta.ndim > 1, (len(rows["y"]), *beta.shape[1:])
         eta: Any = beta[0] if self.intercept else jnp.zeros((), beta.dtype)
         slopes = beta[1:] if self.intercept else beta
         if "x" in rows:
@@ -165,10 +166,11 @@ class Design:
             eta = eta + rows["x"] @ (slopes if whole else slopes[positions])
         for i, block in enumerate(self.looked_up):
             # One more than there are: the reference level's, which is 0.
-            looked_up = jnp.pad(slopes[block.place], (0, 1))[rows["code"][:, i]]
-            eta = eta + (looked_up * rows["times"][:, i] if "times" in rows else looked_up)
-        return jnp.broadcast_to(eta, rows["y"].shape)
-
+            own = slopes[block.place]
+            looked_up = jnp.concatenate([own, jnp.zeros_like(own[:1])])[rows["code"][:, i]]
+            times = rows["times"][:, i] if "times" in rows else None
+            eta = eta + (looked_up if times is None else looked_up * (times[:, None] if many else times))
+        return jnp.broadcast_to(eta, shape)
 
     def dense(self, rows: Mapping[str, Array]) -> Array:
         """The columns that rows hold as numbers, the intercept's first, `(n, q)`."""

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -20,18 +19,15 @@ class LinearPredictors(Predictors):
     auxiliary: tuple[str, ...]
     log_density: Callable[[Array, Mapping[str, Array], Mapping[str, Array]], Array]  # (η, auxiliary, rows)
 
-    def betas(self, theta: Array) -> Array:
-        """β, an equation a line."""
-        p = len(self.design.names)
-        return theta[: self.equations * p].reshape(self.equations, p)
-
     def at(self, theta: Array, rows: Mapping[str, Array]) -> Array:
         """η of each equation, and the auxiliary parameters, which are the same in all rows."""
-        eta = jax.vmap(lambda beta: self.design.predictor(beta, rows), out_axes=1)(self.betas(theta))
+        p, more = len(self.design.names), theta.shape[1:]
+        betas = theta[: self.equations * p].reshape(self.equations, p, *more)
+        eta = jnp.stack([self.design.predictor(beta, rows) for beta in betas], axis=1)
         if "offset" in rows:
-            eta = eta + rows["offset"][:, None]
-        own = theta[len(theta) - len(self.auxiliary) :]
-        return jnp.concatenate([eta, jnp.broadcast_to(own, (len(eta), len(own)))], axis=1)
+            eta = eta + rows["offset"].reshape(-1, *(1 for _ in eta.shape[1:]))
+        own = theta[self.equations * p :]
+        return jnp.concatenate([eta, jnp.broadcast_to(own, (len(eta), *own.shape))], axis=1)
 
     def terms(self, z: Array, rows: Mapping[str, Array]) -> Array:
         """log f(y_k|z_k)."""
