@@ -1,7 +1,7 @@
 """Log-likelihoods that see θ through a few numbers a row, each linear in θ: z_k = Z_k θ.
 
-Of such a model gradient and curvature need no derivative in each of d parameters: ∇²ℓ_k = Z_kᵀ h_k Z_k with a small h_k,
-and Z_k is mostly zeros where a factor has many levels.
+Of such a model gradient and curvature need no derivative in each of d parameters: ∇²ℓ_k = Z_kᵀ h_k Z_k with a small
+h_k, and Z_k is mostly zeros where a factor has many levels.
 """
 
 from abc import ABC, abstractmethod
