@@ -500,6 +500,13 @@ def with_row(column, row, value):
     return TABLE.assign(**{column: [value if i == row else old for i, old in enumerate(TABLE[column])]})
 
 
+MIXED = TABLE.assign(a=[["1", "2", "3", "4", "5.5", "oops"][i % 6] for i in range(N)])
+
+
+def test_levels_may_be_mixed_where_they_are_meant():
+    assert len(bound_to("y ~ C(a)", data=MIXED).names) == 6
+
+
 @pytest.mark.parametrize(
     ("formula", "family", "data", "options", "told"),
     [
@@ -538,6 +545,9 @@ def with_row(column, row, value):
         ("y ~ x + k", "gaussian", TABLE.assign(k=2), {}, r"'k' is the same in all rows, as the intercept is"),
         ("y ~ 0 + x + I(x - x)", "gaussian", TABLE, {}, r"'I\(x - x\)' is 0 in all rows"),
         ("y ~ C(x) + z", "gaussian", TABLE.loc[:0], {}, r"has one level"),
+        ("y ~ a", "gaussian", with_row("a", 5, 3), {}, r"holds values of type int, str; texts are expected"),
+        ("y ~ a", "gaussian", MIXED, {}, r"'a' has mixed types: 5 of its 6 .* such as 'oops'\. .* write C\(a\)"),
+        ("y ~ x", "gaussian", TABLE.assign(y=2), {}, r"response 'y' is 2 in all rows, so there is nothing"),
         ("(a == 'Q') ~ x", "bernoulli", TABLE, {}, r"no row of 'a' is 'Q'\. There are 'p', 'q', 'r'\."),
         ("y ~ (many == 'L7')", "gaussian", TABLE, {}, r"is 'L7'\. Did you mean 'L\d7'\? There are .* and others"),
         ("y ~ (x == '1')", "gaussian", TABLE, {}, r"'x' with the text '1', but it holds numbers\. Write the number"),

@@ -82,6 +82,26 @@ def coded_rows(data: Any, names: Iterable[str]) -> Coded:
     return Coded(ArrayRows(columns), coded)
 
 
+def require_one_kind(name: str, levels: Sequence[Any]) -> None:
+    """Refuse texts most of which are numbers: one that is none made a column of numbers a column of text."""
+    others = [level for level in levels if isinstance(level, str) and not is_number(level)]
+    if others and len(others) < len(levels) / 2 and all(isinstance(level, str) for level in levels):
+        raise DataError(
+            f"{label(name)} has mixed types: {len(levels) - len(others)} of its {len(levels)} different values are "
+            f"numbers, others are text, such as {others[0]!r}. Correct those, or leave them empty (missing); write "
+            f"C({name}) in a formula where all of them are levels."
+        )
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is one."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def require_rows(data: Any) -> None:
     """Refuse a plan of a table."""
     if type(data).__name__ == "LazyFrame":

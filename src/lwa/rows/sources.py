@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from hashlib import blake2b
 from typing import Any
 
@@ -249,9 +250,12 @@ def _require(wanted: Sequence[str], names: Sequence[str], where: str) -> None:
         raise DataError(f"{where} has no columns to read. Name at least one column.")
     absent = [name for name in wanted if name not in names]
     if absent:
+        guesses = [get_close_matches(name, names, n=1) for name in absent]
+        close = [repr(guess[0]) for guess in guesses if guess]
+        meant = f" Did you mean {' and '.join(close)}?" if close else ""
         raise DataError(
-            f"no column {', '.join(map(repr, absent))} in {where}. It has {', '.join(map(repr, names))}. Pass "
-            "columns=[...] with names of these."
+            f"no column {', '.join(map(repr, absent))} in {where}.{meant} It has {', '.join(map(repr, names))}. Name "
+            "columns of these."
         )
 
 

@@ -13,6 +13,7 @@ from lwa.models.glm.expressions import Expression, Levels
 from lwa.models.glm.recipe import Learned, ReadRows, Recipe, selected
 from lwa.rows import Rows
 from lwa.rows.encoding import Level
+from lwa.rows.levels import require_one_kind
 
 BLOCK = 2**16
 """Rows that are looked at together."""
@@ -70,6 +71,8 @@ def learn(
                 f"is a factor. Or compare it with one of its levels, ({texts[0]} == {text_levels[texts[0]][0]!r})."
             )
         if texts:
+            if expression.learned is None:
+                require_one_kind(texts[0], text_levels[texts[0]])
             levels[text] = text_levels[texts[0]]
         elif expression.learned == "C" or (expression.column and first[expression.column].dtype == bool):
             values[text] = set()
@@ -214,6 +217,11 @@ def look_through(read: ReadRows, intercept: bool) -> Facts:
         )
     for name in negative.counts:
         raise DataError(f"Weights must be >= 0. Negative ones: {negative.told(name)}. Drop or correct those rows.")
+    if recipe.family.scaled and not y.sd > 0:
+        raise DataError(
+            f"The response {recipe.formula.response.text!r} is {y.mean:g} in all rows, so there is nothing to explain. "
+            "Pass another response."
+        )
     sums.require_full_rank(recipe.design.names)
     sd = tuple(one.sd if one.count else None for one in running)
     return Facts(start, sums.mean, sd, y, trials, offset)
