@@ -1,5 +1,7 @@
 """Regressions by formula: what they read, refuse, compute and recover."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +18,7 @@ from lwa.models.glm.formula import read_formula
 from lwa.models.glm.learning import Running
 from lwa.reference import find_reference
 from lwa.rows import convert
+from lwa.rows.memory import ArrayRows
 
 N = 400
 RNG = np.random.default_rng(7)
@@ -326,6 +329,11 @@ def test_other_data_are_read_by_the_levels_that_are_known():
         bound.design_matrix(TABLE.assign(a=["new", *TABLE["a"][1:]]))
     with pytest.raises(lwa.DataError, match=r"'C\(k\)' has the level 7\.0"):
         bound.design_matrix(TABLE.assign(k=[*TABLE["k"][1:], 7]))
+    strange = replace(bound.rows, source=ArrayRows({"a": np.array([0, 1]), "k": np.array([0, 5]), "y": np.zeros(2)}))
+    with pytest.raises(
+        lwa.DataError, match=r"'C\(k\)' has the level 5\.0, .* Known: 0, 1, 2\. Bind it to data with all"
+    ):
+        strange.take(np.array([1]))  # a chunk that is not what the pass over all rows saw
     compared = bound_to("y ~ (a == 'q')")
     np.testing.assert_array_equal(compared.design_matrix(some)[:, 1], some["a"] == "q")
     with pytest.raises(lwa.DataError, match=r"column 'a' with the text 'q', but it holds numbers"):
@@ -500,6 +508,7 @@ def with_row(column, row, value):
     return TABLE.assign(**{column: [value if i == row else old for i, old in enumerate(TABLE[column])]})
 
 
+ARROW = pyarrow.Table.from_pandas(TABLE)
 MIXED = TABLE.assign(a=[["1", "2", "3", "4", "5.5", "oops"][i % 6] for i in range(N)])
 
 
@@ -547,6 +556,8 @@ def test_levels_may_be_mixed_where_they_are_meant():
         ("y ~ C(x) + z", "gaussian", TABLE.loc[:0], {}, r"has one level"),
         ("y ~ a", "gaussian", with_row("a", 5, 3), {}, r"holds values of type int, str; texts are expected"),
         ("y ~ a", "gaussian", MIXED, {}, r"'a' has mixed types: 5 of its 6 .* such as 'oops'\. .* write C\(a\)"),
+        ("y ~ x", "gaussian", pandas.concat([TABLE, TABLE[["x"]]], axis=1), {}, r"names \['x'\] occur more than once"),
+        ("y ~ x", "gaussian", ARROW.append_column("x", ARROW["x"]), {}, r"names \['x'\] occur more than once"),
         ("y ~ x", "gaussian", TABLE.assign(y=2), {}, r"response 'y' is 2 in all rows, so there is nothing"),
         ("(a == 'Q') ~ x", "bernoulli", TABLE, {}, r"no row of 'a' is 'Q'\. There are 'p', 'q', 'r'\."),
         ("y ~ (many == 'L7')", "gaussian", TABLE, {}, r"is 'L7'\. Did you mean 'L\d7'\? There are .* and others"),
@@ -653,6 +664,9 @@ def test_sample_binds_and_labels():
     away = (fit.posterior["beta"].mean((0, 1)) - theta) / sd
     assert np.abs(away).max() < 0.5  # 400 draws, of which a fourth may be worth one: 0.1, and the mode is not the mean
     assert lwa.certify(glm, data, fit, progress=False).shift.shape == (3,)
+    for draws in (fit, fit.idata):
+        with pytest.raises(lwa.InputError, match=r"labels of 'coefficient': 'group\[T\.two\]' is in one of them alone"):
+            lwa.certify(glm, data.replace({"group": {"two": "zwei"}}), draws, progress=False)
 
 
 def test_rivals_and_comparisons_bind_too():

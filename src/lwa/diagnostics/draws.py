@@ -31,6 +31,7 @@ def draws_of(model: Model, idata: Any) -> NDArray[np.float64]:
             f"idata is of type {type(idata).__name__} and holds no draws. Pass a lwa.Result, an xarray.DataTree with a "
             "group 'posterior', or a dict of arrays (chain, draw, *shape) by parameter."
         )
+    require_labels(model, getattr(posterior, "coords", getattr(idata, "coords", None)))
     parts = []
     for name, shape in model.shapes.items():
         if name not in present:
@@ -61,6 +62,21 @@ def draws_of(model: Model, idata: Any) -> NDArray[np.float64]:
         return kept
     free = [mapped(name, support, part) for (name, support), part in zip(model.supports.items(), parts, strict=True)]
     return np.concatenate(free, axis=-1)
+
+
+def require_labels(model: Model, coords: Any) -> None:
+    """Refuse draws whose axes are labelled otherwise than the model's: they are of other columns or levels."""
+    for axis, labels in (model.coords or {}).items():
+        if coords is None or axis not in coords:
+            continue
+        theirs, ours = list(map(str, np.asarray(coords[axis]))), list(map(str, labels))
+        if theirs != ours:
+            apart = [label for label in (*theirs, *ours) if (label in theirs) != (label in ours)] or theirs
+            raise InputError(
+                f"The draws and the model of these data have not the same labels of {axis!r}: {apart[0]!r} is in one "
+                "of them alone, or in another place. Pass the data that the draws were made with, or ones with their "
+                "levels."
+            )
 
 
 def mapped(name: str, support: Support, values: NDArray[Any]) -> NDArray[np.float64]:

@@ -13,7 +13,7 @@ from lwa.rows.encoding import Level
 from lwa.rows.memory import ArrayRows
 from lwa.rows.source import Rows, label
 from lwa.rows.store import StoreRows
-from lwa.rows.tables import is_series, is_table
+from lwa.rows.tables import is_series, is_table, require_unique
 
 
 class Coded(NamedTuple):
@@ -36,7 +36,9 @@ def column_names(data: Any) -> list[str]:
     if is_table(data):
         require_rows(data)
         named_by_schema = type(data).__module__.startswith("pyarrow")
-        return [str(name) for name in (data.schema.names if named_by_schema else data.columns)]
+        names = [str(name) for name in (data.schema.names if named_by_schema else data.columns)]
+        require_unique(names)
+        return names
     if isinstance(data, Mapping):
         return [str(name) for name in data]
     if isinstance(data, np.ndarray):

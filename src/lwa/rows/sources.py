@@ -12,7 +12,7 @@ from lwa.errors import DataError
 from lwa.rows.encoding import stored_as
 from lwa.rows.formats import BATCH, FORMATS, Look, Read, TooNarrow, arrow
 from lwa.rows.places import SourceFile, absolute, find_files, require_format
-from lwa.rows.tables import is_table
+from lwa.rows.tables import is_table, require_unique
 
 __all__ = ["FilesSource", "Source", "TableSource", "TooNarrow", "open_source"]
 
@@ -157,9 +157,7 @@ def _of_table(table: Any, wanted: list[str] | None) -> TableSource:
     if kind == "polars" and type(table).__name__ == "LazyFrame":
         raise DataError("source is a polars LazyFrame, which holds no rows yet. Pass source.collect().")
     names = list(table.schema.names) if kind == "pyarrow" else [str(name) for name in table.columns]
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise DataError(f"column names {repeated} occur more than once. Rename the columns so that each is unique.")
+    require_unique(names)
     if kind == "pandas":
         table = table.set_axis(names, axis=1)
     if wanted is not None:
