@@ -21,7 +21,9 @@ from lwa.models.glm.priors import Priors, check_priors, described, priors_of, st
 from lwa.models.glm.recipe import Held, ReadRows, Recipe
 from lwa.models.model import Model
 from lwa.models.unbound import Unbound
-from lwa.rows import Rows, as_rows
+from lwa.progress import Display
+from lwa.rows import Rows
+from lwa.rows.cache import rows_at
 from lwa.rows.levels import coded_rows, column_names
 
 
@@ -150,9 +152,9 @@ class Glm(Unbound):
         """The columns that it needs."""
         return tuple(dict.fromkeys(column for one in self.expressions for column in one.columns))
 
-    def bind(self, data: Any) -> "BoundGlm":
-        """The model of these data."""
-        source, held = self.source(data)
+    def bind(self, data: Any, progress: bool | Display = False) -> "BoundGlm":
+        """The model of these data; of a table on disk, the columns that it needs are converted."""
+        source, held = self.source(data, progress)
         first = source.take(np.zeros(1, np.int64))
         learnable = dict(self.formula.factors)
         response = self.formula.response
@@ -177,10 +179,10 @@ class Glm(Unbound):
         facts = look_through(rows, design.intercept)
         return BoundGlm(self, rows, facts, priors_of(self.priors, self.family, self.link, design, facts))
 
-    def source(self, data: Any) -> tuple[Rows, Held]:
+    def source(self, data: Any, progress: bool | Display = False) -> tuple[Rows, Held]:
         """The rows with the columns that are needed, and what codes of text stand for."""
         if isinstance(data, str) or hasattr(data, "__fspath__"):
-            data = as_rows(data)
+            data = rows_at(data, progress, columns=self.names)
         there = column_names(data)
         if not there:
             raise DataError(
