@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lwa.result import Result
 
 TOLD = ("rows", "target", "exact", "subset_size", "seed", "seconds", "stopped", "warnings", "command", "model")
@@ -33,6 +35,8 @@ def plain(value: Any) -> Any:
         return {str(name): plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [plain(inner) for inner in value]
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     return value if isinstance(value, str | bool | int | None) else str(value)
