@@ -93,7 +93,7 @@ def test_demo_does_no_work_for_a_folder_that_is_taken(call, tmp_path):
 def test_demo_refuses_what_sample_refuses(call, tmp_path):
     code, _, err = call("demo", "--rows", 20, "--subset-size", 50, "--out", tmp_path / "run")
     assert code == 2
-    assert "lwa: subset_size=50 exceeds the 20 rows of the data. Pass subset_size <= 20." in err
+    assert "lwa: --subset-size 50 exceeds the 20 rows of the data. Pass --subset-size <= 20." in err
     assert "Traceback" not in err
     assert not (tmp_path / "run").exists()
 

@@ -180,7 +180,7 @@ MAY_IMPORT = {
     "rows": ["errors", "progress"],
     "reference": ["errors", "models", "randomness", "rows"],
     "summaries": ["compiled", "errors", "models", "reference", "rows"],
-    "models": ["errors", "rows"],
+    "models": ["errors", "progress", "rows"],
     "target": ["errors", "models", "rows"],
     "calibration": ["models", "reference", "rows", "summaries", "target"],
     "parameters": ["errors", "decision", "models", "reference", "target"],

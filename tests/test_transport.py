@@ -47,7 +47,7 @@ def transported(model, data, size, leverage, move=None):
     """The target, its U chain and the reference; U uniform or drawn by leverage."""
     rows = as_rows(data)
     reference = find_reference(model, rows, np.zeros(model.dimension), 1)
-    q = find_leverage(model, rows, reference) if leverage else None
+    q = find_leverage(model, rows, reference).over(size) if leverage else None
     move = move or Swap(1)
     held = calibrate(model, reference, len(rows) / size, transport=True)
     chain = SubsetChain(rows, NOTHING, move, Gaussian(), 1.0, size, 1, 64, held, q)

@@ -1,9 +1,14 @@
 """The command line: parse, call, print."""
 
+import re
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from lwa.fitting import Fitted
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -67,116 +72,208 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} seconds"
 
 
+MODEL, DATA, SAMPLING, OUTPUT = "Model", "Data", "Sampling", "What comes of it"
+
+
 @app.command()
 def fit(
-    what: Annotated[str, typer.Argument(help="A formula, 'late ~ distance + origin'; or the data, with --numpyro.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="FORMULA", help="'y ~ x + C(k) + a:b', '(delay > 15) ~ distance'. Leave it out with --numpyro."
+        ),
+    ],
     data: Annotated[
         str | None,
         typer.Argument(
-            help="Parquet, Arrow or CSV: a file, a folder, a pattern or a URL; a folder made by lwa convert."
+            metavar="DATA",
+            help="Parquet, Arrow or CSV: a file, a folder, a pattern or a URL; or a folder that lwa convert made.",
         ),
     ] = None,
     family: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=MODEL,
+            show_default="gaussian",
+            help="gaussian, student_t, bernoulli, binomial, poisson, negative_binomial, gamma or categorical.",
+        ),
+    ] = None,
+    link: Annotated[
+        str | None,
+        typer.Option(rich_help_panel=MODEL, help="Other than the family's own: probit or cloglog, log of gaussian."),
+    ] = None,
+    prior: Annotated[
+        list[str] | None,
+        typer.Option(
+            rich_help_panel=MODEL,
+            metavar="PRIOR",
+            help="'x = normal(0, 1)' or 'sigma = exponential(2)', as often as needed, or flat. Others are weak and "
+            "scaled to the data; all are printed before sampling.",
+        ),
+    ] = None,
+    offset: Annotated[
+        str | None, typer.Option(rich_help_panel=MODEL, help="A column or an expression, 'log(exposure)'.")
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(rich_help_panel=MODEL, help="A column: how often each row counts.")
+    ] = None,
+    trials: Annotated[
+        str | None, typer.Option(rich_help_panel=MODEL, help="Of binomial: a column, or a number for all rows.")
+    ] = None,
+    numpyro: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=MODEL,
+            metavar="MODULE:MODEL",
+            help="A NumPyro model of a module in this folder, in place of a formula; its arguments are columns.",
+        ),
+    ] = None,
+    missing: Annotated[
+        str,
+        typer.Option(rich_help_panel=DATA, help="error, or drop to leave out rows that lack a value that is needed."),
+    ] = "error",
+    subset_size: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=SAMPLING,
+            show_default="1000, or all rows where there are fewer",
+            help="Rows that a step reads, or auto: as few as will do.",
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(rich_help_panel=SAMPLING, help="60s or '10 min' of tune and sampling, at the most."),
+    ] = None,
+    draws: Annotated[
+        str,
+        typer.Option(rich_help_panel=SAMPLING, help="Kept draws a chain, or auto: what the budget allows."),
+    ] = "1000",
+    tune: Annotated[
+        int, typer.Option(rich_help_panel=SAMPLING, help="Steps that adapt and are dropped.", min=0)
+    ] = 1000,
+    chains: Annotated[int, typer.Option(rich_help_panel=SAMPLING, help="Chains.", min=1)] = 4,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            rich_help_panel=SAMPLING,
+            show_default="a fresh one, recorded",
+            help="The same seed gives the same draws.",
+            min=0,
+        ),
+    ] = None,
+    target: Annotated[
+        str, typer.Option(rich_help_panel=SAMPLING, help="calibrated, powered, subposterior or auto.")
+    ] = "calibrated",
+    exact: Annotated[
+        bool,
+        typer.Option(rich_help_panel=SAMPLING, help="Correct every draw by all rows, at a pass over them for each."),
+    ] = False,
+    epsilon: Annotated[
         str,
         typer.Option(
-            help="gaussian, student_t, bernoulli, binomial, poisson, negative_binomial, gamma or categorical."
+            rich_help_panel=SAMPLING, help="Bandwidth of the subsets' law, of powered and subposterior; or auto."
         ),
-    ] = "gaussian",
-    link: Annotated[str | None, typer.Option(help="logit or probit of bernoulli, for example.")] = None,
-    prior: Annotated[
-        list[str] | None, typer.Option(help="'x = normal(0, 1)', as often as needed; or flat. Else weak ones.")
-    ] = None,
-    offset: Annotated[str | None, typer.Option(help="A column or expression, 'log(exposure)'.")] = None,
-    weights: Annotated[str | None, typer.Option(help="A column: how often a row counts.")] = None,
-    trials: Annotated[str | None, typer.Option(help="A column or a number, for binomial.")] = None,
-    numpyro: Annotated[str | None, typer.Option(help="module:model, a NumPyro model in place of a formula.")] = None,
-    missing: Annotated[str, typer.Option(help="error, or drop to leave out rows with missing values.")] = "error",
-    subset_size: Annotated[str, typer.Option(help="Rows that a step reads, or auto.")] = "1000",
-    draws: Annotated[int, typer.Option(help="Kept draws a chain.", min=1)] = 1000,
-    tune: Annotated[int, typer.Option(help="Steps that adapt and are dropped.", min=0)] = 1000,
-    chains: Annotated[int, typer.Option(help="Chains.", min=1)] = 4,
-    budget: Annotated[str | None, typer.Option(help="'60 s' or '10 min' of tune and sampling at the most.")] = None,
-    target: Annotated[str, typer.Option(help="calibrated, powered, subposterior or auto.")] = "calibrated",
-    exact: Annotated[bool, typer.Option(help="Correct every draw by all rows.")] = False,
-    epsilon: Annotated[str, typer.Option(help="Bandwidth of the subsets' law, or auto.")] = "auto",
-    seed: Annotated[int | None, typer.Option(help="The same seed gives the same draws.", min=0)] = None,
-    certify: Annotated[bool, typer.Option(help="Say how far the draws are from the posterior of all rows.")] = True,
-    page: Annotated[bool, typer.Option(help="Write report.html into the run's folder.")] = True,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder to save the run to.")] = Path("runs/fit"),
+    ] = "auto",
+    out: Annotated[Path, typer.Option(rich_help_panel=OUTPUT, help="Folder to save the run to.")] = Path("runs/fit"),
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", rich_help_panel=OUTPUT, help="Replace a run that is there already.")
+    ] = False,
+    certify: Annotated[
+        bool,
+        typer.Option(
+            rich_help_panel=OUTPUT,
+            help="Say how far the draws are from the posterior of all rows, at one pass over them.",
+        ),
+    ] = True,
+    page: Annotated[
+        bool,
+        typer.Option("--report/--no-report", rich_help_panel=OUTPUT, help="Write report.html into that folder."),
+    ] = True,
+    json: Annotated[
+        bool,
+        typer.Option("--json", rich_help_panel=OUTPUT, help="Print JSON, and nothing else, on standard output."),
+    ] = False,
 ) -> None:
-    """Fit a regression, or a NumPyro model, to a table; certify the draws and write a page about them.
+    """Fit a regression, or a NumPyro model, to a table; certify and report it.
 
-    Ends with 0 where all went well, with 1 where the certificate says that the draws are not those of the posterior,
-    with 2 where something was refused.
+    The table is converted once. Then a step reads as many rows of it as
+    --subset-size says, however many there are. Ctrl-C keeps what is drawn, and
+    still certifies and saves it.
+
+    Examples:
+
+        lwa fit "late ~ distance + origin" flights.parquet --family bernoulli \\
+            --budget 60s --out runs/flights
+
+        lwa fit "claims ~ age + C(region, ref='north')" "claims/*.csv" \\
+            --family poisson --offset "log(exposure)" --missing drop
+
+        lwa fit --numpyro mymodels:hierarchical flights.parquet --json > fit.json
+
+    Ends with 0 when it is done, 1 when the certificate says that the draws are
+    not those of the posterior, 2 when something was refused (one sentence says
+    what, and what to type), 130 when Ctrl-C came before there were draws.
     """
-    import warnings
-
-    from lwa.errors import InputError, LwaError, LwaWarning
-    from lwa.models.from_numpyro import from_numpyro
+    from lwa.errors import InputError
+    from lwa.fitting import (
+        fit_and_save,
+        formula_rows,
+        number_or_auto,
+        numpyro_model,
+        require_settings,
+        whole_or_auto,
+    )
     from lwa.models.glm import glm
-    from lwa.models.named import own_object, priors_of
-    from lwa.rows.cache import rows_at
+    from lwa.models.named import priors_of
     from lwa.run_folder import require_free
-    from lwa.sampling import sample
 
-    require_free(out)  # rather than after all the work
-    if numpyro is None and data is None:
-        raise InputError(f"{what!r} came alone. Pass a formula and the data: lwa fit 'y ~ x' table.parquet.")
-    if numpyro is not None and data is not None:
-        raise InputError("--numpyro takes the place of the formula. Pass the data alone.")
-    source = what if data is None else data
+    require_free(out, replace=overwrite)  # this and all options, rather than after all the work
+    options: dict[str, Any] = {"tune": tune, "chains": chains, "budget": budget, "target": target, "exact": exact}
+    options |= {"seed": seed, "epsilon": number_or_auto("--epsilon", epsilon)}
+    options |= {"draws": whole_or_auto("--draws", draws)}
+    options["subset_size"] = None if subset_size is None else whole_or_auto("--subset-size", subset_size)
+    require_settings({name: value for name, value in options.items() if (name, value) != ("subset_size", None)})
+    model: Any
     if numpyro is None:
+        if data is None:
+            raise InputError(f"{what!r} came alone. Pass a formula and the data: lwa fit 'y ~ x' table.parquet.")
         number = int(trials) if trials is not None and trials.isdigit() else trials
-        unbound = glm(
-            what, family, link=link, priors=priors_of(prior or []), offset=offset, weights=weights, trials=number
-        )
-        rows = rows_at(source, progress=True, columns=unbound.names, missing=missing)
-        model: Any = unbound
-    else:
-        rows = rows_at(source, progress=True, missing=missing)
-        model = from_numpyro(own_object(numpyro), rows)
-    size: Any = int(subset_size) if subset_size.isdigit() else subset_size
-    if isinstance(size, int):
-        size = min(size, len(rows))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LwaWarning)  # they are printed below, and kept with the run
-        run = sample(
-            model, rows, subset_size=size, draws=draws, tune=tune, chains=chains, budget=budget, target=target,
-            exact=exact, epsilon=float(epsilon) if epsilon != "auto" else epsilon, seed=seed,
+        model = glm(
+            what, family or "gaussian", link=link, priors=priors_of(prior or []), offset=offset, weights=weights,
+            trials=number,
         )  # fmt: skip
-        run.save(out)
-        verdict, outcome = "", None
-        if certify:
-            try:
-                found = run.certify()
-                verdict, outcome = found.verdict, found.outcome
-                run.save(out)
-            except LwaError as error:  # too few draws, for example: what was drawn is there all the same
-                verdict = f"No certificate: {error}"
-    written = run.report(out / "report.html") if page else None
-    show_fit(run, verdict, written, out, as_json=json)
-    if outcome == "fail":
+        rows = formula_rows(model, data, missing, not json)
+    else:
+        if data is not None:
+            raise InputError(
+                f"{what!r} and {data!r} came with --numpyro, which takes the place of the formula. Pass the data alone."
+            )
+        given = {"family": family, "link": link, "prior": prior, "offset": offset, "weights": weights, "trials": trials}
+        for name, value in given.items():
+            if value:
+                raise InputError(f"--{name} is of a formula, and --numpyro takes its place. Write it into the model.")
+        model, rows = numpyro_model(numpyro, what, missing, not json)
+    done = fit_and_save(
+        model, rows, out, options, command=["lwa", *sys.argv[1:]], certify=certify, report=page, progress=not json
+    )
+    if json:
+        from lwa.for_scripts import run_as_json
+
+        typer.echo(run_as_json(done.run, out, done.page))
+    else:
+        show_fit(done, out)
+    if done.condemned:
         raise typer.Exit(1)
 
 
-def show_fit(run: Any, verdict: str, page: Path | None, out: Path, *, as_json: bool) -> None:
-    """What came of a fit, for people or for scripts."""
-    table, told = run.summary(), run.attributes["warnings"]
-    if as_json:
-        import json
-
-        summary = json.loads(table.to_json(orient="index"))
-        printed = {"summary": summary, "certificate": run.attributes.get("certificate"), "warnings": told}
-        printed |= {"run": str(out), "report": None if page is None else str(page), "rows": run.attributes["rows"]}
-        typer.echo(json.dumps(printed))
-        return
-    typer.echo(str(table))
-    for remark in told:
-        typer.echo(f"Warning: {remark}", err=True)
-    if verdict:
-        typer.echo(f"\nCertificate: {verdict}")
-    typer.echo(f"\nSaved to {out}." + ("" if page is None else f" Open {page} for the whole story."))
+def show_fit(done: "Fitted", out: Path) -> None:
+    """What came of a fit: the table, then what to think of it, then where it is."""
+    typer.echo(str(done.run.summary()))
+    for remark in done.run.attributes["warnings"]:
+        typer.echo(f"\nWarning: {remark}")
+    if done.verdict:
+        typer.echo(f"\nCertificate: {done.verdict}")
+    typer.echo(f"\nSaved to {out}." + ("" if done.page is None else f" Open {done.page} for the whole story."))
 
 
 @app.command()
@@ -251,18 +348,29 @@ def convert(
 
 
 @app.command()
-def summary(run: Annotated[Path, typer.Argument(help="A folder saved by lwa demo or fit.save().")]) -> None:
-    """Print ArviZ's summary of a saved run."""
+def summary(
+    run: Annotated[Path, typer.Argument(help="A folder saved by lwa fit, lwa demo or fit.save().")],
+    json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, and nothing else: the same as lwa fit --json.")
+    ] = False,
+) -> None:
+    """Print ArviZ's summary of a saved run, with its certificate and warnings."""
     from lwa.result import load
 
     fit = load(run)
+    if json:
+        from lwa.for_scripts import run_as_json
+
+        page = run / "report.html"
+        typer.echo(run_as_json(fit, run, page if page.exists() else None))
+        return
     typer.echo(repr(fit))
     typer.echo(str(fit.summary()))
 
 
 @app.command()
 def report(
-    run: Annotated[Path, typer.Argument(help="A folder saved by lwa demo or fit.save().")],
+    run: Annotated[Path, typer.Argument(help="A folder saved by lwa fit, lwa demo or fit.save().")],
     out: Annotated[Path | None, typer.Option(help="Page to write [default: RUN/report.html].")] = None,
 ) -> None:
     """Write a saved run as one page of HTML: verdict, table, pictures, warnings, and how to repeat it."""
@@ -279,5 +387,23 @@ def main() -> None:
     try:
         app()
     except LwaError as error:
-        typer.echo(f"lwa: {error}", err=True)
+        typer.echo(f"lwa: {as_options(str(error))}", err=True)
         raise SystemExit(2) from None
+
+
+OPTION = re.compile(
+    r"\b(budget|chains|draws|epsilon|family|link|missing|offset|overwrite|seed|subset_size|target|trials|tune|weights)"
+    r"(?:=(?:True\b)?|(?= [<>]=))"
+)
+
+
+CONVERSION = re.compile(r"lwa\.rows\.convert\(('[^']*'|\w+), ('[^']*'), (overwrite=True)\)")
+
+
+def as_options(message: str) -> str:
+    """A message in the words of a command line: `Pass subset_size=100` is `Pass --subset-size 100` there."""
+
+    def option(found: re.Match[str]) -> str:
+        return f"--{found[1].replace('_', '-')}" + (" " if found[0].endswith("=") else "")
+
+    return OPTION.sub(option, CONVERSION.sub(r"lwa convert \1 \2 \3", message))

@@ -118,7 +118,7 @@ def lay_out(model: Model | Unbound, data: Any, progress: Any = False) -> Layout:
     if isinstance(data, Layout):
         return data
     if isinstance(model, Unbound):
-        bound = model.bind(data)
+        bound = model.bind(data, progress)
         return replace(lay_out(bound.model, bound.rows), described=bound.described)
     several = model.ordered is not False and is_several(data)
     if several:

@@ -62,8 +62,11 @@ def write_run(folder: str | os.PathLike[str], variables: Variables, description:
     return path
 
 
-def require_free(folder: str | os.PathLike[str]) -> Path:
-    """The folder's path, if a run can be saved there: new, empty, a saved run, or what a killed save left behind."""
+def require_free(folder: str | os.PathLike[str], *, replace: bool = True) -> Path:
+    """The folder's path, if a run can be saved there: new, empty, a saved run, or what a killed save left behind.
+
+    Where `replace` is False, a saved run is an obstacle too.
+    """
     path = Path(folder)
     try:
         inside = list(path.iterdir()) if path.exists() else []
@@ -71,10 +74,17 @@ def require_free(folder: str | os.PathLike[str]) -> Path:
         raise RunFolderError(
             f"Cannot save a run to {path}: {error.strerror}. Pass the path of a new or empty folder."
         ) from None
+    there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        raise RunFolderError(
+            f"Cannot save a run to {path}: '{there}' is no folder that you may write to. Pass the path of a new folder."
+        )
     manifest = _manifest(path) if path / MANIFEST in inside else {}
     ours = all(entry.name == PARTIAL or entry.match(SEGMENTS) for entry in inside)
     if not (ours or manifest.get("format") == FORMAT):
         raise RunFolderError(f"{path} exists and is not a saved run. Pass the path of a new or empty folder.")
+    if manifest and not replace:
+        raise RunFolderError(f"{path} holds a run already. Pass --overwrite to replace it, or --out with a new folder.")
     return path
 
 

@@ -1,5 +1,7 @@
 """Regressions by formula: what they read, refuse, compute and recover."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +18,7 @@ from lwa.models.glm.formula import read_formula
 from lwa.models.glm.learning import Running
 from lwa.reference import find_reference
 from lwa.rows import convert
+from lwa.rows.memory import ArrayRows
 
 N = 400
 RNG = np.random.default_rng(7)
@@ -59,6 +62,10 @@ def bound_to(formula, family="gaussian", data=TABLE, **options):
         ("y ~ a*b*c - a:b:c", [(), ("a",), ("b",), ("c",), ("a", "b"), ("a", "c"), ("b", "c")]),
         ("y ~ log( x+1 ) + {x**2} + I(x*2)", [(), ("log(x + 1)",), ("x ** 2",), ("I(x * 2)",)]),
         ("y ~ `my column` + offset(log(z))", [(), ("my column",)]),
+        ("y ~ (x > 15)*z", [(), ("x > 15",), ("z",), ("x > 15", "z")]),
+        ("y ~ ((x <= 1) + z)^2", [(), ("x <= 1",), ("z",), ("x <= 1", "z")]),
+        ("y ~ I(a == 'p') + (b != ')~(')", [(), ("I(a == 'p')",), ("b != ')~('",)]),
+        ("y ~ ({x > 1} + z):a", [(), ("x > 1", "a"), ("z", "a")]),
     ],
 )
 def test_terms(formula, terms):
@@ -101,6 +108,24 @@ def test_terms(formula, terms):
         ("y ~ I(" + "x + " * 1500 + "x)", r"nests more than 100 operations"),
         ("y ~ I(" + "(" * 1500 + "x" + ")" * 1501, r"cannot be read"),
         (3, r"formula=3 is no text"),
+        ("y ~ __import__('os').system('x')", r"cannot be read|calls '__import__'"),
+        ("y ~ x.__class__", r"cannot be read from '\.__class__'"),
+        ("y ~ (lambda: 0)()", r"'lambda' in the formula cannot be read"),
+        ("y ~ (x.real > 1)", r"'x\.real' is no part of a formula"),
+        ("y ~ (x == f'{y}')", r"no part of a formula"),
+        ("y ~ (x == b'1')", r"no part of a formula"),
+        ("y ~ (x in z)", r"'z' where '\)' is expected|has 'in' where"),
+        ("y ~ I(x is z)", r"no part of a formula"),
+        ("y ~ I(not x)", r"no part of a formula"),
+        ("y ~ I(x > 1 and x < 3)", r"no part of a formula"),
+        ("y ~ (1 < x < 3)", r"compares more than two\. Write I\(\(x > 1\) \* \(x < 3\)\)"),
+        ("y ~ (a > 'p')", r"a text is compared by == or !="),
+        ("y ~ (log(a) == 'p')", r"\"'p'\" is no part of a formula"),
+        ("y ~ ('p' == 'q')", r"no part of a formula"),
+        ("y ~ x > 15", r"a comparison stands in brackets, \(x > 15\)"),
+        ("y ~ C(a, ref=b)", r"ref=b in the formula is no level"),
+        ("y ~ C(a, base='p')", r"C takes one argument\. Write C\(x\), or C\(x, ref='some level'\)\."),
+        ("y ~ C(a, ref='p', ref2=1)", r"C takes one argument"),
     ],
 )
 def test_what_is_no_formula_is_refused_in_words(formula, told):
@@ -114,6 +139,23 @@ def test_an_expression_is_evaluated_as_it_is_written():
     assert read.columns == ["x", "a b"]
     expected = np.sqrt([1, 4]) + 2 * -np.array([0.25, 4.0]) / np.array([2, 1])
     np.testing.assert_allclose(read.numbers(columns), expected, rtol=1e-15)
+
+
+@pytest.mark.parametrize("sign", [">", ">=", "<", "<=", "==", "!="])
+def test_comparisons_are_ones_and_zeros_and_nan_stays(sign):
+    columns = {"x": np.array([1.0, 2.0, 3.0, np.nan]), "z": np.array([2.0, 2.0, 2.0, 2.0])}
+    expected = [float(eval(f"{x} {sign} 2")) for x in (1, 2, 3)]
+    for text in (f"x {sign} 2", f"x {sign} z", f"I(x {sign} `z`)"):
+        np.testing.assert_array_equal(read_expression(text).numbers(columns), [*expected, np.nan])
+
+
+def test_a_comparison_with_a_text_is_of_the_level_whatever_its_code():
+    expression = read_expression("'q' == a")
+    assert (expression.columns, expression.computed) == (["a"], [])
+    codes = {"a": np.array([0, 1, 2])}
+    np.testing.assert_array_equal(expression.numbers(codes, {"a": ("p", "q", "r")}), [0, 1, 0])
+    np.testing.assert_array_equal(expression.numbers(codes, {"a": ("q", "r", "s")}), [1, 0, 0])
+    np.testing.assert_array_equal(expression.numbers(codes, {"a": ("u", "r", "s")}), [0, 0, 0])  # other data
 
 
 # Designs
@@ -140,6 +182,9 @@ FORMULAS = [
     "y ~ many*x",
     "y ~ many + a:many - 1",
     "y ~ x - 1",
+    "y ~ I(x > 0.5) + {z <= 1}",
+    "y ~ {a == 'p'}*z + I(b != 'u')",
+    "y ~ I((x > -1) * (x < 1)) + a:I(x > z)",
 ]
 
 
@@ -209,6 +254,26 @@ def test_levels_are_labelled_and_the_first_is_the_reference():
     assert bound.model.coords == {"coefficient": expected}
 
 
+@pytest.mark.parametrize(("factor", "level"), [("a", "'q'"), ("k", "1"), ("many", "'L07'")])
+def test_another_reference_level(factor, level):
+    formulaic = pytest.importorskip("formulaic")
+    expected = formulaic.model_matrix(f"y ~ x*C({factor}, contr.treatment({level}))", TABLE).rhs
+    ours = bound_to(f"y ~ x*C({factor}, ref={level})")
+    names = [name.replace(f"contr.treatment({level})", f"ref={level}") for name in expected.columns]
+    found = dict(zip(ours.names, ours.design_matrix(TABLE).T, strict=True))
+    assert set(names) == set(found)
+    for name, theirs in zip(names, expected.to_numpy(float).T, strict=True):
+        np.testing.assert_allclose(found[name], theirs, err_msg=name)
+
+
+def test_a_comparison_as_the_response():
+    for formula in ("I(y > 0.5) ~ x + a", "(y > 0.5) ~ x + a", "y > 0.5 ~ x + a"):
+        rows = bound_to(formula, "bernoulli").rows.take(np.arange(N))
+        np.testing.assert_array_equal(rows["y"], TABLE["y"] > 0.5)
+    rows = bound_to("(a == 'q') ~ x", "bernoulli").rows.take(np.arange(N))
+    np.testing.assert_array_equal(rows["y"], TABLE["a"] == "q")
+
+
 def test_categories_keep_the_order_that_they_were_given():
     table = TABLE.assign(a=pandas.Categorical(TABLE["a"], ["r", "unused", "p", "q"]))
     assert bound_to("y ~ a", data=table).names == ["Intercept", "a[T.p]", "a[T.q]"]
@@ -217,7 +282,8 @@ def test_categories_keep_the_order_that_they_were_given():
     assert bound_to("y ~ a", data=frame).names == ["Intercept", "a[T.p]", "a[T.q]"]
 
 
-def test_every_kind_of_table_gives_the_same_rows(tmp_path):
+def test_every_kind_of_table_gives_the_same_rows(tmp_path, monkeypatch):
+    monkeypatch.setenv("LWA_CACHE", str(tmp_path / "cache"))
     some = TABLE[["y", "x", "a", "many", "flag"]]
     kinds = {
         "pandas": some,
@@ -235,8 +301,8 @@ def test_every_kind_of_table_gives_the_same_rows(tmp_path):
         "lists": {name: some[name].to_list() for name in some},
         "store": convert(some, tmp_path / "store", progress=False),
     }
-    (tmp_path / "path").mkdir()
-    some.to_parquet(tmp_path / "path" / "some.parquet")
+    some.assign(unused=[None, *range(N - 1)]).to_parquet(tmp_path / "some.parquet")  # a hole that does not matter
+    kinds["parquet"] = tmp_path / "some.parquet"
     kinds["store by its path"] = str(tmp_path / "store")
     first = bound_to("y ~ x + a + many + flag")
     expected = first.rows.take(np.arange(N))
@@ -264,6 +330,15 @@ def test_other_data_are_read_by_the_levels_that_are_known():
         bound.design_matrix(TABLE.assign(a=["new", *TABLE["a"][1:]]))
     with pytest.raises(lwa.DataError, match=r"'C\(k\)' has the level 7\.0"):
         bound.design_matrix(TABLE.assign(k=[*TABLE["k"][1:], 7]))
+    strange = replace(bound.rows, source=ArrayRows({"a": np.array([0, 1]), "k": np.array([0, 5]), "y": np.zeros(2)}))
+    with pytest.raises(
+        lwa.DataError, match=r"'C\(k\)' has the level 5\.0, .* Known: 0, 1, 2\. Bind it to data with all"
+    ):
+        strange.take(np.array([1]))  # a chunk that is not what the pass over all rows saw
+    compared = bound_to("y ~ (a == 'q')")
+    np.testing.assert_array_equal(compared.design_matrix(some)[:, 1], some["a"] == "q")
+    with pytest.raises(lwa.DataError, match=r"column 'a' with the text 'q', but it holds numbers"):
+        compared.design_matrix(TABLE.assign(a=1.0))
 
 
 def test_moments_in_blocks_are_those_of_all():
@@ -434,6 +509,14 @@ def with_row(column, row, value):
     return TABLE.assign(**{column: [value if i == row else old for i, old in enumerate(TABLE[column])]})
 
 
+ARROW = pyarrow.Table.from_pandas(TABLE)
+MIXED = TABLE.assign(a=[["1", "2", "3", "4", "5.5", "oops"][i % 6] for i in range(N)])
+
+
+def test_levels_may_be_mixed_where_they_are_meant():
+    assert len(bound_to("y ~ C(a)", data=MIXED).names) == 6
+
+
 @pytest.mark.parametrize(
     ("formula", "family", "data", "options", "told"),
     [
@@ -472,6 +555,20 @@ def with_row(column, row, value):
         ("y ~ x + k", "gaussian", TABLE.assign(k=2), {}, r"'k' is the same in all rows, as the intercept is"),
         ("y ~ 0 + x + I(x - x)", "gaussian", TABLE, {}, r"'I\(x - x\)' is 0 in all rows"),
         ("y ~ C(x) + z", "gaussian", TABLE.loc[:0], {}, r"has one level"),
+        ("y ~ a", "gaussian", with_row("a", 5, 3), {}, r"holds values of type int, str; texts are expected"),
+        ("y ~ a", "gaussian", MIXED, {}, r"'a' has mixed types: 5 of its 6 .* such as 'oops'\. .* write C\(a\)"),
+        ("y ~ x", "gaussian", pandas.concat([TABLE, TABLE[["x"]]], axis=1), {}, r"names \['x'\] occur more than once"),
+        ("y ~ x", "gaussian", ARROW.append_column("x", ARROW["x"]), {}, r"names \['x'\] occur more than once"),
+        ("y ~ x", "gaussian", TABLE.assign(y=2), {}, r"response 'y' is 2 in all rows, so there is nothing"),
+        ("(a == 'Q') ~ x", "bernoulli", TABLE, {}, r"no row of 'a' is 'Q'\. There are 'p', 'q', 'r'\."),
+        ("y ~ (many == 'L7')", "gaussian", TABLE, {}, r"is 'L7'\. Did you mean 'L\d7'\? There are .* and others"),
+        ("y ~ (x == '1')", "gaussian", TABLE, {}, r"'x' with the text '1', but it holds numbers\. Write the number"),
+        ("y ~ (a > 1)", "gaussian", TABLE, {}, r"'a > 1' computes with the column 'a', .* \(a == 'p'\)"),
+        ("(x > 1) ~ z", "bernoulli", with_row("x", 3, np.nan), {}, r"'x > 1' has 1, the first in row 3 \(nan\)"),
+        ("y ~ C(a, ref='z')", "gaussian", TABLE, {}, r"there is no such level\. There are 'p', 'q', 'r'"),
+        ("y ~ C(k, ref=9)", "gaussian", TABLE, {}, r"there is no such level\. There are 0, 1, 2"),
+        ("b ~ x", "poisson", TABLE, {}, r"holds text: 'u', 'v'\. Pass family='bernoulli' .* \(b == 'v'\) ~"),
+        ("a ~ x", "gamma", TABLE, {}, r"holds text: 'p', 'q', 'r'\. Pass family='categorical'"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_fitted_is_refused_in_words(formula, family, data, options, told):
@@ -568,6 +665,9 @@ def test_sample_binds_and_labels():
     away = (fit.posterior["beta"].mean((0, 1)) - theta) / sd
     assert np.abs(away).max() < 0.5  # 400 draws, of which a fourth may be worth one: 0.1, and the mode is not the mean
     assert lwa.certify(glm, data, fit, progress=False).shift.shape == (3,)
+    for draws in (fit, fit.idata):
+        with pytest.raises(lwa.InputError, match=r"labels of 'coefficient': 'group\[T\.two\]' is in one of them alone"):
+            lwa.certify(glm, data.replace({"group": {"two": "zwei"}}), draws, progress=False)
 
 
 def test_rivals_and_comparisons_bind_too():

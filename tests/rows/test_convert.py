@@ -754,7 +754,7 @@ def test_what_cannot_be_converted_is_refused_in_a_sentence(tmp_path, case):
 
 @pytest.mark.parametrize("source", [parquet, csv, lambda _: TABLE, lambda _: TABLE.to_pandas()])
 def test_a_column_that_is_not_there(tmp_path, source):
-    with pytest.raises(DataError, match=r"no column 'z' in .*It has 'x', 'n', 'color', 'flag', 'y'\. Pass columns="):
+    with pytest.raises(DataError, match=r"no column 'z' in .*It has 'x', 'n', 'color', 'flag', 'y'\. Name columns"):
         convert(source(tmp_path), tmp_path / "store", columns=["x", "z"], progress=False)
 
 
@@ -813,7 +813,7 @@ def test_a_server_that_fails_half_way_is_gone_on_with(tmp_path, monkeypatch, err
 @pytest.mark.parametrize(
     ("library", "source", "message"),
     [
-        ("pyarrow", "t.parquet", r"pyarrow, .* is not installed. Type pip install 'lwa\[tables\]'"),
+        ("pyarrow", "t.parquet", r"pyarrow, .* is not installed. Type pip install pyarrow\."),
         ("fsspec", "https://host/t.parquet", r"fsspec, .* is not installed. Type pip install 'lwa\[remote\]'"),
     ],
 )

@@ -17,7 +17,7 @@ from lwa.reference import find_reference
 from lwa.rows import as_rows
 from lwa.subsets import Epanechnikov, Gaussian, Laplace, Swap
 from lwa.subsets.chain import SubsetChain
-from lwa.subsets.leverage import CELL, UNIFORM_SHARE, Leverage, find_leverage
+from lwa.subsets.leverage import CELL, UNIFORM_SHARE, find_leverage, laid_out
 from lwa.summaries import Curvature
 from lwa.summaries.summary import Statistic
 
@@ -25,27 +25,31 @@ Y = np.array([-1.0, 0.2, 0.9, 3.0])
 Q = np.array([0.1, 0.2, 0.3, 0.4])
 
 
-def leverage_of(q):
-    """q over few rows, as `find_leverage` would store it."""
-    size = np.zeros(-(-len(q) // CELL) * CELL, np.float32)
-    size[: len(q)] = len(q) * q
-    return Leverage(size, np.cumsum(size.reshape(-1, CELL).sum(1, dtype=np.float64)), len(q))
+def leverage_of(q, n, strata=None):
+    """q over few rows, in n pieces, as `find_leverage` would store it."""
+    strata = np.zeros(len(q), np.uint16) if strata is None else np.asarray(strata, np.uint16)
+    return laid_out((len(q) * q).astype(np.float32), strata, int(strata.max()) + 1).over(n)
 
 
 def tiny_chain(weight, epsilon=0.8, page=64):
     statistic = Statistic(lambda rows: rows[:, None], np.array([Y.mean()]), np.ones(1))
-    return SubsetChain(as_rows(Y), statistic, Swap(1), weight, epsilon, 2, 1, page, None, leverage_of(Q))
+    return SubsetChain(as_rows(Y), statistic, Swap(1), weight, epsilon, 2, 1, page, None, leverage_of(Q, 2))
+
+
+PIECES = np.array([[0.2, 0.4, 0.4, 0.0], [0.0, 0.0, 0.2, 0.8]])
+"""The laws of two slots: halves of q = (0.1, 0.2, 0.3, 0.4)."""
 
 
 @pytest.mark.parametrize("weight", [Gaussian(), Laplace(), Epanechnikov()], ids=str)
 def test_detailed_balance_over_all_pairs_of_slots(weight):
-    """N = 4, n = 2, repeats allowed: 16 states. ν ∝ Φ(|S̄_w - s_N|/ε) q(u₁) q(u₂), to 1e-10; simulation agrees."""
+    """N = 4, n = 2, repeats allowed: 16 states. ν ∝ Φ(|S̄_w - s_N|/ε) q₁(u₁) q₂(u₂), to 1e-7; simulation agrees."""
     states = np.array(list(product(range(4), repeat=2)))
     with jax.enable_x64(True):
         chain = tiny_chain(weight)
         counts = 1 / (4 * Q)
         mean = (counts * Y)[states].mean(1)
-        nu = np.exp(np.asarray(weight.log(jnp.asarray(np.abs(mean - Y.mean()) / 0.8)))) * Q[states].prod(1)
+        nu = np.exp(np.asarray(weight.log(jnp.asarray(np.abs(mean - Y.mean()) / 0.8)))) 
+        nu *= PIECES[0, states[:, 0]] * PIECES[1, states[:, 1]]
         nu /= nu.sum()
         U = chain.of(states)
         np.testing.assert_allclose(U.distance, np.abs(mean - Y.mean()), atol=1e-7)  # weights are kept in float32
@@ -60,14 +64,14 @@ def test_detailed_balance_over_all_pairs_of_slots(weight):
             to = states.copy()
             to[:, slot] = row
             for i in range(16):
-                matrix[i, to[i, 0] * 4 + to[i, 1]] += 0.5 * Q[row] * float(accept[i])
+                matrix[i, to[i, 0] * 4 + to[i, 1]] += 0.5 * PIECES[slot, row] * float(accept[i])
         matrix += np.diag(1 - matrix.sum(1))
         flow = nu[:, None] * matrix
         np.testing.assert_allclose(flow, flow.T, atol=1e-7)
         chains = 4000
         end, _ = chain.advance(chain.start(range(chains)), range(chains), 0)
         seen = np.bincount(np.asarray(end.indices) @ [4, 1], minlength=16)
-    first = Q[states].prod(1)
+    first = PIECES[0, states[:, 0]] * PIECES[1, states[:, 1]]
     expected = first @ np.linalg.matrix_power(matrix, 64)
     possible = expected > 1e-12
     assert seen[~possible].sum() == 0
@@ -75,13 +79,67 @@ def test_detailed_balance_over_all_pairs_of_slots(weight):
 
 
 def test_rows_come_as_often_as_q_says():
+    """Over all slots, each drawn from its own piece."""
     q = np.random.default_rng(1).gamma(0.3, size=1000)
     q /= q.sum()
-    drawn = leverage_of(q).draw(np.random.default_rng(2), (200, 1000)).ravel()
+    slots = np.tile(np.arange(50), (4000, 1))
+    drawn = leverage_of(q, 50).draw(np.random.default_rng(2), slots).ravel()
     seen = np.bincount(drawn, minlength=1000)
     common = q > 5e-5  # ten expected draws at least
-    assert stats.chisquare(seen[common], seen[common].sum() * q[common] / q[common].sum()).pvalue > 1e-4
+    expected = seen[common].sum() * q[common] / q[common].sum()
+    assert ((seen[common] - expected) ** 2 / expected).sum() < stats.chi2.ppf(1 - 1e-4, common.sum() - 1)
     assert len(seen) == 1000
+
+
+@pytest.mark.parametrize("n", [3, 7, 40])
+def test_each_slot_keeps_to_its_stratum(n):
+    """Every stratum has its slots, whose laws add up to n q': Σ_i q_i(k) c_k = n/N whatever the row."""
+    strata = np.repeat([2, 0, 4, 2], [30, 2, 20, 48])
+    rng = np.random.default_rng(3)
+    order = rng.permutation(100)
+    strata, q = strata[order], rng.gamma(0.5, size=100) + 0.01
+    found = leverage_of(q / q.sum(), n, strata)
+    drawn = found.draw(np.random.default_rng(4), np.tile(np.arange(n), (20_000, 1)))
+    assert found.pieces.sum() == n
+    assert (found.pieces > 0).tolist() == [True, False, True, False, True]
+    owner = np.repeat(np.arange(5), found.pieces)
+    assert (strata[drawn] == owner).all()
+    often = np.bincount(drawn.ravel(), minlength=100) / 20_000  # Σ_i q_i(k)
+    exact = n / 100 / found.counts(np.arange(100))
+    np.testing.assert_allclose(exact.sum(), n, rtol=1e-5)
+    assert np.abs(often - exact).max() < 5 * np.sqrt(exact.max() / 20_000)
+
+
+def test_a_stratum_of_as_many_rows_as_slots_is_there_in_full():
+    """Three equal rows with three slots: all of them in every subset, and each counts once."""
+    strata = np.array([0] * 97 + [1] * 3)
+    q = np.where(strata == 1, 0.2, 0.4 / 97)
+    found = leverage_of(q, 5, strata)
+    assert found.pieces.tolist() == [2, 3]
+    drawn = found.draw(np.random.default_rng(5), np.tile(np.arange(5), (100, 1)))
+    assert (np.sort(drawn[:, 2:], axis=1) == [97, 98, 99]).all()
+    np.testing.assert_allclose(found.counts(np.array([97, 98, 99])) * 100 / 5, 1.0, rtol=1e-6)
+
+
+def test_fewer_slots_than_strata():
+    found = leverage_of(np.full(10, 0.1), 2, np.arange(10))
+    assert found.pieces.tolist() == [2]
+    drawn = found.draw(np.random.default_rng(6), np.tile(np.arange(2), (1000, 1)))
+    assert (drawn[:, 0] < 5).all()
+    assert (drawn[:, 1] >= 5).all()
+    np.testing.assert_allclose(found.counts(np.arange(10)), 1.0, rtol=1e-6)
+
+
+def test_the_layout_is_that_of_a_sort():
+    """Blocks of rows, cells and strata that do not divide each other."""
+    rng = np.random.default_rng(7)
+    size, strata = rng.random(40_001).astype(np.float32), rng.integers(0, 300, 40_001).astype(np.uint16)
+    found = laid_out(size, strata, 300)
+    order = np.argsort(strata, kind="stable")
+    np.testing.assert_array_equal(found.order, order)
+    sums = np.cumsum(size[order].astype(np.float64))
+    np.testing.assert_allclose(found.ends, sums[np.minimum(np.arange(CELL, 40_001 + CELL, CELL), 40_001) - 1])
+    np.testing.assert_allclose(found.borders[1:], sums[np.cumsum(np.bincount(strata, minlength=300)) - 1])
 
 
 def test_q_is_the_share_of_curvature():
@@ -96,6 +154,7 @@ def test_q_is_the_share_of_curvature():
     expected = UNIFORM_SHARE + (1 - UNIFORM_SHARE) * h / h.mean()
     np.testing.assert_allclose(found.size[:3000], expected, rtol=1e-5)
     np.testing.assert_allclose(found.counts(np.arange(3000)), 1 / expected, rtol=1e-5)
+    np.testing.assert_array_equal(found.stratum, ((x @ reference.factor) ** 2).argmax(1))
 
 
 def test_weighted_statistics_are_unbiased():

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import InputError
+from lwa.models.check import labelled
 from lwa.models.model import Model
 from lwa.models.supports import Support
 
@@ -30,6 +31,7 @@ def draws_of(model: Model, idata: Any) -> NDArray[np.float64]:
             f"idata is of type {type(idata).__name__} and holds no draws. Pass a lwa.Result, an xarray.DataTree with a "
             "group 'posterior', or a dict of arrays (chain, draw, *shape) by parameter."
         )
+    require_labels(model, getattr(posterior, "coords", getattr(idata, "coords", None)))
     parts = []
     for name, shape in model.shapes.items():
         if name not in present:
@@ -60,6 +62,21 @@ def draws_of(model: Model, idata: Any) -> NDArray[np.float64]:
         return kept
     free = [mapped(name, support, part) for (name, support), part in zip(model.supports.items(), parts, strict=True)]
     return np.concatenate(free, axis=-1)
+
+
+def require_labels(model: Model, coords: Any) -> None:
+    """Refuse draws whose axes are labelled otherwise than the model's: they are of other columns or levels."""
+    for axis, labels in (model.coords or {}).items():
+        if coords is None or axis not in coords:
+            continue
+        theirs, ours = list(map(str, np.asarray(coords[axis]))), list(map(str, labels))
+        if theirs != ours:
+            apart = [label for label in (*theirs, *ours) if (label in theirs) != (label in ours)] or theirs
+            raise InputError(
+                f"The draws and the model of these data have not the same labels of {axis!r}: {apart[0]!r} is in one "
+                "of them alone, or in another place. Pass the data that the draws were made with, or ones with their "
+                "levels."
+            )
 
 
 def mapped(name: str, support: Support, values: NDArray[Any]) -> NDArray[np.float64]:
@@ -120,14 +137,14 @@ def spread(model: Model, draws: NDArray[np.float64]) -> tuple[NDArray[np.float64
     flat = draws.reshape(-1, draws.shape[-1])
     mean, sd = flat.mean(0), flat.std(0)
     still = [
-        name for name, moved in zip(model.scalar_names, sd > 1e-12 * (1e-300 + np.abs(mean)), strict=True) if not moved
+        name for name, moved in zip(labelled(model), sd > 1e-12 * (1e-300 + np.abs(mean)), strict=True) if not moved
     ]
     if still:
         raise InputError(f"All draws of {', '.join(still)} are the same. Pass draws of every parameter that vary.")
     correlation = np.corrcoef(flat, rowvar=False).reshape(len(mean), len(mean))
     bend, axes = np.linalg.eigh(correlation)
     if bend[0] < 1e-10:
-        names = [name for name, used in zip(model.scalar_names, np.abs(axes[:, 0]), strict=True) if used > 0.1]
+        names = [name for name, used in zip(labelled(model), np.abs(axes[:, 0]), strict=True) if used > 0.1]
         raise InputError(
             f"The draws of {', '.join(names)} lie on a plane: each is a function of the others. Pass draws of all "
             "parameters that vary freely."

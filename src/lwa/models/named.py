@@ -14,12 +14,14 @@ PRIOR = re.compile(r"\s*(?P<of>.+?)\s*=\s*(?P<kind>[a-z_]+)\s*(?:\((?P<numbers>[
 def own_object(name: str) -> Any:
     """What `module:name` stands for, looked for in this folder first."""
     module, _, attribute = name.partition(":")
+    if not (module and attribute) or "/" in module:
+        raise InputError(f"{name!r} is no module:name. Pass models:mine for what models.py of this folder calls mine.")
     sys.path.insert(0, os.getcwd())
     try:
         return getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise InputError(f"{name!r} cannot be loaded: {error}. Pass module:name of a module in this folder.") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(
             f"{name!r} cannot be loaded: {type(error).__name__} while {module!r} was imported: {error}. Mend it first."
         ) from error
@@ -33,7 +35,10 @@ def priors_of(texts: list[str]) -> Any:
         return "auto"
     if texts == ["flat"]:
         return "flat"
-    return dict(map(prior_of, texts))
+    found = dict(map(prior_of, texts))
+    if len(found) < len(texts):
+        raise InputError(f"Of {texts!r}, two are priors of the same. Pass one for each.")
+    return found
 
 
 def prior_of(text: str) -> tuple[str, tuple[Any, ...]]:

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Protocol
 
 from lwa.errors import InputError
 from lwa.models.model import Model
+from lwa.progress import Display
 from lwa.rows import Rows
 
 
@@ -30,8 +31,8 @@ class Unbound(ABC):
     ordered: ClassVar[bool] = False
 
     @abstractmethod
-    def bind(self, data: Any) -> Bound:
-        """The model of these data."""
+    def bind(self, data: Any, progress: bool | Display = False) -> Bound:
+        """The model of these data; `progress` shows how a table on disk is converted."""
 
 
 def require_model(model: object) -> None:

@@ -122,10 +122,13 @@ def call(reading: Reading) -> str:
 
 def remarks(reading: Reading, typed_call: str) -> list[str]:
     """What the call alone does not say."""
-    told = ["The same call on the same data, with the same versions, gives the same draws."]
-    if UNKNOWN in typed_call:
-        told.append(f"A function or an array is not recorded: put yours in the place of {UNKNOWN}")
-    told.append("Starts are not recorded: pass initvals again if you did.")
+    if "command" in reading.told:
+        told = ["The same command in the same folder, on the same data, with the same versions, gives the same draws."]
+    else:
+        told = ["The same call on the same data, with the same versions, gives the same draws."]
+        if UNKNOWN in typed_call:
+            told.append(f"A function or an array is not recorded: put yours in the place of {UNKNOWN}")
+        told.append("Starts are not recorded: pass initvals again if you did.")
     if "seconds=inf" not in str(reading.told.get("settings", {}).get("budget", "seconds=inf")):
         told.append("A budget in seconds ends elsewhere on another machine, or on a busy one.")
     if passes := reading.told.get("polish_passes"):
@@ -135,7 +138,7 @@ def remarks(reading: Reading, typed_call: str) -> list[str]:
 
 def repeating(reading: Reading) -> Markup:
     """The call, what the run was made of, and every setting as it was recorded."""
-    told, again = reading.told, call(reading)
+    told, again = reading.told, reading.told.get("command") or call(reading)
     versions = ", ".join(f"{name} {number}" for name, number in told.get("versions", {}).items())
     known: list[tuple[str, object]] = [
         ("lwa", told.get("inference_library_version", "")),

@@ -88,6 +88,7 @@ def _convert(table: Source, folder: Path, missing: str, overwrite: bool, display
     finished = _finished(table, folder, missing, overwrite)
     if finished is not None:
         return finished
+    display.say(f"Converting {table.given or 'the table'} to rows that can be read at random, once, in {folder}.")
     while True:
         conversion = Conversion(table, folder, missing, display)
         try:
@@ -226,10 +227,10 @@ class Conversion:
             if seen.missing
         ]
         full = [name for name, seen in self.encoder.seen.items() if not seen.missing]
-        where = repr(self.table.given) if self.table.given else "table"
+        others = f", or those columns with columns={full!r}" if full else ""
         raise DataError(
             f"missing values: {'; '.join(found)}. None is expected. Leave those rows out knowingly with "
-            f"lwa.rows.convert({where}, folder, missing='drop'), or those columns with columns={full!r}."
+            f"missing='drop'{others}."
         )
 
     def _manifest(self) -> dict[str, Any]:

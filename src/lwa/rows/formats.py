@@ -55,7 +55,7 @@ def arrow() -> Any:
         import pyarrow
     except ImportError as error:
         raise DataError(
-            "pyarrow, which reads Parquet, Arrow and CSV files, is not installed. Type pip install 'lwa[tables]'."
+            "pyarrow, which reads Parquet, Arrow and CSV files, is not installed. Type pip install pyarrow."
         ) from error
     return pyarrow
 

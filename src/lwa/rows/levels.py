@@ -13,7 +13,7 @@ from lwa.rows.encoding import Level
 from lwa.rows.memory import ArrayRows
 from lwa.rows.source import Rows, label
 from lwa.rows.store import StoreRows
-from lwa.rows.tables import is_series, is_table
+from lwa.rows.tables import is_series, is_table, require_unique
 
 
 class Coded(NamedTuple):
@@ -36,7 +36,9 @@ def column_names(data: Any) -> list[str]:
     if is_table(data):
         require_rows(data)
         named_by_schema = type(data).__module__.startswith("pyarrow")
-        return [str(name) for name in (data.schema.names if named_by_schema else data.columns)]
+        names = [str(name) for name in (data.schema.names if named_by_schema else data.columns)]
+        require_unique(names)
+        return names
     if isinstance(data, Mapping):
         return [str(name) for name in data]
     if isinstance(data, np.ndarray):
@@ -80,6 +82,26 @@ def coded_rows(data: Any, names: Iterable[str]) -> Coded:
         else:
             columns[name], coded[name] = in_order(name, found)
     return Coded(ArrayRows(columns), coded)
+
+
+def require_one_kind(name: str, levels: Sequence[Any]) -> None:
+    """Refuse texts most of which are numbers: one that is none made a column of numbers a column of text."""
+    others = [level for level in levels if isinstance(level, str) and not is_number(level)]
+    if others and len(others) < len(levels) / 2 and all(isinstance(level, str) for level in levels):
+        raise DataError(
+            f"{label(name)} has mixed types: {len(levels) - len(others)} of its {len(levels)} different values are "
+            f"numbers, others are text, such as {others[0]!r}. Correct those, or leave them empty (missing); write "
+            f"C({name}) in a formula where all of them are levels."
+        )
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is one."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def require_rows(data: Any) -> None:

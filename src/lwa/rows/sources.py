@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from hashlib import blake2b
 from typing import Any
 
@@ -11,7 +12,7 @@ from lwa.errors import DataError
 from lwa.rows.encoding import stored_as
 from lwa.rows.formats import BATCH, FORMATS, Look, Read, TooNarrow, arrow
 from lwa.rows.places import SourceFile, absolute, find_files, require_format
-from lwa.rows.tables import is_table
+from lwa.rows.tables import is_table, require_unique
 
 __all__ = ["FilesSource", "Source", "TableSource", "TooNarrow", "open_source"]
 
@@ -156,9 +157,7 @@ def _of_table(table: Any, wanted: list[str] | None) -> TableSource:
     if kind == "polars" and type(table).__name__ == "LazyFrame":
         raise DataError("source is a polars LazyFrame, which holds no rows yet. Pass source.collect().")
     names = list(table.schema.names) if kind == "pyarrow" else [str(name) for name in table.columns]
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise DataError(f"column names {repeated} occur more than once. Rename the columns so that each is unique.")
+    require_unique(names)
     if kind == "pandas":
         table = table.set_axis(names, axis=1)
     if wanted is not None:
@@ -249,9 +248,12 @@ def _require(wanted: Sequence[str], names: Sequence[str], where: str) -> None:
         raise DataError(f"{where} has no columns to read. Name at least one column.")
     absent = [name for name in wanted if name not in names]
     if absent:
+        guesses = [get_close_matches(name, names, n=1) for name in absent]
+        close = [repr(guess[0]) for guess in guesses if guess]
+        meant = f" Did you mean {' and '.join(close)}?" if close else ""
         raise DataError(
-            f"no column {', '.join(map(repr, absent))} in {where}. It has {', '.join(map(repr, names))}. Pass "
-            "columns=[...] with names of these."
+            f"no column {', '.join(map(repr, absent))} in {where}.{meant} It has {', '.join(map(repr, names))}. Name "
+            "columns of these."
         )
 
 

@@ -1,7 +1,7 @@
 """Columns of pandas, polars and Arrow tables, viewed in place."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -74,10 +74,15 @@ def table_columns(table: Any) -> dict[str, Chunked]:
             f"column names {unnamed} are not strings; strings are expected. Rename them, e.g. "
             "data.columns = [f'x{name}' for name in data.columns]."
         )
+    require_unique(names)
+    return series_columns(dict(zip(names, columns, strict=True)))
+
+
+def require_unique(names: Sequence[str]) -> None:
+    """Refuse two columns of one name."""
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise DataError(f"column names {repeated} occur more than once. Rename the columns so that each is unique.")
-    return series_columns(dict(zip(names, columns, strict=True)))
 
 
 def series_columns[Name: str | None](columns: Mapping[Name, object]) -> dict[Name, Chunked]:

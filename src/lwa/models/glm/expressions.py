@@ -1,4 +1,4 @@
-"""Expressions in columns, such as `log(x + 1)`: read by Python's own parser, evaluated by nothing but this file.
+"""Expressions in columns, such as `log(x + 1)` or `x > 15`: read by Python's parser, evaluated by nothing but this.
 
 A formula is text that may come from anywhere. So it is never run: what is not on the short list below is refused when
 it is read, before there are data.
@@ -14,8 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.errors import InputError
+from lwa.errors import DataError, InputError
+from lwa.rows.encoding import Level
 
+type Levels = Mapping[str, tuple[Level, ...]]
+"""What codes stand for, by column."""
+
+NO_LEVELS: Levels = {}
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "log": np.log,
     "log2": np.log2,
@@ -37,6 +42,15 @@ OPERATORS: dict[type[ast.operator], Callable[..., Any]] = {
     ast.Div: np.true_divide,
     ast.Pow: np.power,
 }
+COMPARISONS: dict[type[ast.cmpop], Callable[..., Any]] = {
+    ast.Gt: np.greater,
+    ast.GtE: np.greater_equal,
+    ast.Lt: np.less,
+    ast.LtE: np.less_equal,
+    ast.Eq: np.equal,
+    ast.NotEq: np.not_equal,
+}
+"""What gives 1 where it holds and 0 where it does not."""
 NAMES = ", ".join([*FUNCTIONS, *LEARNED])
 MOST_CHARACTERS = 10_000
 """A longer formula is no formula."""
@@ -52,25 +66,52 @@ class Expression:
     tree: ast.expr  # without what is learned
     learned: str | None  # "C", "center" or "scale" around it
     quoted: Mapping[str, str]  # columns whose names are no names in Python, by their stand-ins
+    reference: Level | None = None  # the level that `C(x, ref=...)` compares others with; else the first
 
     @property
     def columns(self) -> list[str]:
         """The columns that it needs."""
-        called = {id(node.func) for node in ast.walk(self.tree) if isinstance(node, ast.Call)}
-        found = [node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name) and id(node) not in called]
-        return list(dict.fromkeys(self.quoted.get(name, name) for name in found))
+        return list(dict.fromkeys([*self.computed, *(column for column, _ in self.texts)]))
 
     @property
     def column(self) -> str | None:
         """The column, where it is one and nothing else."""
         return self.quoted.get(self.tree.id, self.tree.id) if isinstance(self.tree, ast.Name) else None
 
-    def numbers(self, columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
-        """One number a row, before anything that is learned; NaN or infinite where it is not defined."""
+    @property
+    def texts(self) -> list[tuple[str, str]]:
+        """The columns that are compared with a text, and these."""
+        pairs = [with_text(node) for node in ast.walk(self.tree) if isinstance(node, ast.Compare)]
+        return [(self.quoted.get(pair[0].id, pair[0].id), pair[1]) for pair in pairs if pair is not None]
+
+    @property
+    def computed(self) -> list[str]:
+        """The columns whose values it uses, not only whether they are some text."""
+        compared = {id(pair[0]) for node in ast.walk(self.tree) if (pair := with_text(node)) is not None}
+        called = {id(node.func) for node in ast.walk(self.tree) if isinstance(node, ast.Call)}
+        names = [node for node in ast.walk(self.tree) if isinstance(node, ast.Name)]
+        found = [node.id for node in names if id(node) not in compared | called]
+        return list(dict.fromkeys(self.quoted.get(name, name) for name in found))
+
+    def numbers(self, columns: Mapping[str, NDArray[Any]], levels: Levels = NO_LEVELS) -> NDArray[np.float64]:
+        """One number a row, before anything that is learned; NaN or infinite where it is not defined.
+
+        `levels` are what codes of columns of text stand for.
+        """
         size = len(next(iter(columns.values())))
         with np.errstate(all="ignore"):
-            values = evaluate(self.tree, columns, self.quoted)
+            values = Evaluation(columns, self.quoted, levels).of(self.tree)
         return np.broadcast_to(np.asarray(values, np.float64), (size,))
+
+
+def with_text(node: ast.AST) -> tuple[ast.Name, str] | None:
+    """The column and the text, where the node is `column == 'text'`, `'text' != column` or the like."""
+    match node:
+        case ast.Compare(left=ast.Name() as name, comparators=[ast.Constant(value=str() as text)]):
+            return name, text
+        case ast.Compare(left=ast.Constant(value=str() as text), comparators=[ast.Name() as name]):
+            return name, text
+    return None
 
 
 def read_expression(text: str) -> Expression:
@@ -93,9 +134,14 @@ def read_expression(text: str) -> Expression:
             "is no name in Python, or an expression such as log(x + 1)."
         ) from None
     learned = tree.func.id if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) else None
+    reference = None
     if learned in LEARNED:
         assert isinstance(tree, ast.Call)
-        require_one_argument(tree, learned)
+        call = tree
+        if learned == "C" and len(tree.args) == 1 and [keyword.arg for keyword in tree.keywords] == ["ref"]:
+            reference = level_in(tree.keywords[0].value)
+            call = ast.Call(tree.func, tree.args, [])
+        require_one_argument(call, learned)
         inner = tree.args[0]
     else:
         learned, inner = None, tree
@@ -103,7 +149,7 @@ def read_expression(text: str) -> Expression:
     known = ast.unparse(tree)
     for name, column in quoted.items():
         known = known.replace(name, column)
-    expression = Expression(known, inner, learned, quoted)
+    expression = Expression(known, inner, learned, quoted, reference)
     if not expression.columns:
         raise InputError(f"{text!r} in the formula names no column. Pass a column's name, or leave it out.")
     return expression
@@ -125,6 +171,18 @@ def check(node: ast.expr, depth: int = 0) -> None:
             check(right, depth + 1)
         case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand):
             check(operand, depth + 1)
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in COMPARISONS:
+            if with_text(node) is None:
+                check(left, depth + 1)
+                check(right, depth + 1)
+            elif not isinstance(op, ast.Eq | ast.NotEq):
+                raise InputError(
+                    f"{ast.unparse(node)!r} in the formula: a text is compared by == or !=. Write x == 'some level'."
+                )
+        case ast.Compare() if all(type(op) in COMPARISONS for op in node.ops):
+            raise InputError(
+                f"{ast.unparse(node)!r} in the formula compares more than two. Write I((x > 1) * (x < 3)), for example."
+            )
         case ast.Call(func=ast.Name(id=name)) if name in FUNCTIONS:
             require_one_argument(node, name)
             check(node.args[0], depth + 1)
@@ -140,7 +198,8 @@ def check(node: ast.expr, depth: int = 0) -> None:
             )
         case _:
             raise InputError(
-                f"{ast.unparse(node)!r} is no part of a formula: columns, numbers, + - * / ** and {NAMES} are. "
+                f"{ast.unparse(node)!r} is no part of a formula: columns, numbers, + - * / **, comparisons and "
+                f"{NAMES} are. "
                 "Compute anything else as a column of the data first."
             )
 
@@ -148,22 +207,60 @@ def check(node: ast.expr, depth: int = 0) -> None:
 def require_one_argument(call: ast.Call, name: str) -> None:
     """Refuse f(), f(a, b) and f(a, b=c)."""
     if len(call.args) != 1 or call.keywords or isinstance(call.args[0], ast.Starred):
-        raise InputError(f"{ast.unparse(call)!r} in the formula: {name} takes one argument. Write {name}(x).")
+        also = ", or C(x, ref='some level')" if name == "C" else ""
+        raise InputError(f"{ast.unparse(call)!r} in the formula: {name} takes one argument. Write {name}(x){also}.")
 
 
-def evaluate(node: ast.expr, columns: Mapping[str, NDArray[Any]], quoted: Mapping[str, str]) -> Any:
-    """The value of what `check` let through, in float64."""
+def level_in(node: ast.expr) -> Level:
+    """The level that a reference is: a text or a number."""
     match node:
-        case ast.Name(id=name):
-            return columns[quoted.get(name, name)].astype(np.float64)
-        case ast.Constant(value=value):
-            assert isinstance(value, int | float)
-            return float(value)
-        case ast.BinOp(left=left, op=op, right=right):
-            return OPERATORS[type(op)](evaluate(left, columns, quoted), evaluate(right, columns, quoted))
-        case ast.UnaryOp(op=op, operand=operand):
-            value = evaluate(operand, columns, quoted)
-            return -value if isinstance(op, ast.USub) else value
-        case ast.Call(func=ast.Name(id=name), args=[argument]):
-            return FUNCTIONS[name](evaluate(argument, columns, quoted))
-    raise AssertionError(f"{ast.unparse(node)!r} was not checked")
+        case ast.Constant(value=str() | int() | float() as value):
+            return value
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+            return -value
+    raise InputError(
+        f"ref={ast.unparse(node)} in the formula is no level. Write C(x, ref='some level'), or a number without quotes."
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """The value of what `check` let through, in float64."""
+
+    columns: Mapping[str, NDArray[Any]]
+    quoted: Mapping[str, str]
+    levels: Levels
+
+    def of(self, node: ast.expr) -> Any:
+        """One number a row, or one for all."""
+        match node:
+            case ast.Name(id=name):
+                return self.columns[self.quoted.get(name, name)].astype(np.float64)
+            case ast.Constant(value=value):
+                assert isinstance(value, int | float)
+                return float(value)
+            case ast.BinOp(left=left, op=op, right=right):
+                return OPERATORS[type(op)](self.of(left), self.of(right))
+            case ast.UnaryOp(op=op, operand=operand):
+                value = self.of(operand)
+                return -value if isinstance(op, ast.USub) else value
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                pair = with_text(node)
+                if pair is not None:
+                    return COMPARISONS[type(op)](self.is_level(*pair), True).astype(np.float64)
+                one, other = self.of(left), self.of(right)
+                # A comparison with NaN is no 0: whoever looks for missing values must still see it.
+                return np.where(np.isnan(one) | np.isnan(other), np.nan, COMPARISONS[type(op)](one, other))
+            case ast.Call(func=ast.Name(id=name), args=[argument]):
+                return FUNCTIONS[name](self.of(argument))
+        raise AssertionError(f"{ast.unparse(node)!r} was not checked")
+
+    def is_level(self, name: ast.Name, text: str) -> NDArray[np.bool_]:
+        """Which rows of a column of text hold this one."""
+        column = self.quoted.get(name.id, name.id)
+        if column not in self.levels:
+            raise DataError(
+                f"The formula compares the column {column!r} with the text {text!r}, but it holds numbers. Write the "
+                "number without quotes."
+            )
+        return np.array([level == text for level in self.levels[column]], bool)[self.columns[column]]

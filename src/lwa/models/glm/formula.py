@@ -47,8 +47,9 @@ def read_formula(text: object) -> Formula:
         raise InputError(f"formula={text!r} is no text. {EXAMPLE}")
     if len(text) > MOST_CHARACTERS:
         raise InputError(f"The formula has {len(text)} characters; at most {MOST_CHARACTERS} are expected.")
-    response, tilde, rest = text.partition("~")
-    if not tilde or "~" in rest or not response.strip() or not rest.strip():
+    at = unquoted(text).find("~")
+    response, tilde, rest = (text[:at], "~", text[at + 1 :]) if at >= 0 else (text, "", "")
+    if not tilde or "~" in unquoted(rest) or not response.strip() or not rest.strip():
         raise InputError(f"formula={text!r} needs one '~' with something on either side. {EXAMPLE}")
     reader = Reader(text, tokens(rest, text))
     terms = reader.sum([()])
@@ -75,12 +76,15 @@ def braceless(text: str) -> str:
 
 def tokens(rest: str, text: str) -> list[Token]:
     """The right-hand side in pieces."""
-    found, at = [], 0
+    found, at, compared = [], 0, comparisons(rest)
     while at < len(rest):
         if rest[at].isspace():
             at += 1
             continue
-        if match := re.compile(r"\*\*|[-+*:/^()]").match(rest, at):
+        if at in compared:
+            found.append(Token("factor", rest[at : compared[at]]))
+            at = compared[at]
+        elif match := re.compile(r"\*\*|[-+*:/^()]").match(rest, at):
             found.append(Token("^" if match[0] == "**" else match[0], match[0]))
             at = match.end()
         elif match := re.compile(r"\d+").match(rest, at):
@@ -95,7 +99,8 @@ def tokens(rest: str, text: str) -> list[Token]:
         else:
             raise InputError(
                 f"formula={text!r} cannot be read from {rest[at:][:20]!r} on. Columns, + - * : / ^ ( ) and functions "
-                f"such as log(x) are expected; a name with other characters stands between backticks. {EXAMPLE}"
+                "such as log(x) are expected; a comparison stands in brackets, (x > 15), a name with other characters "
+                f"between backticks. {EXAMPLE}"
             )
     return [*found, Token("end", "its end")]
 
@@ -103,14 +108,33 @@ def tokens(rest: str, text: str) -> list[Token]:
 def closing(rest: str, at: int, text: str) -> int:
     """The place after the bracket that closes the one at `at`."""
     opened, closed = rest[at], ")" if rest[at] == "(" else "}"
-    depth, quoted = 0, False
+    depth, plain = 0, unquoted(rest)
     for i in range(at, len(rest)):
-        quoted ^= rest[i] == "`"
-        if not quoted:
-            depth += (rest[i] == opened) - (rest[i] == closed)
+        depth += (plain[i] == opened) - (plain[i] == closed)
         if depth == 0:
             return i + 1
     raise InputError(f"formula={text!r} has a {opened!r} that is never closed. Add the missing {closed!r}.")
+
+
+def unquoted(text: str) -> str:
+    """The text with blanks in the place of what stands between backticks or quotes."""
+    return re.sub(r"`[^`]*`|'[^']*'|\"[^\"]*\"", lambda found: " " * len(found[0]), text)
+
+
+def comparisons(rest: str) -> dict[int, int]:
+    """Where the brackets begin and end that hold a comparison, and no sum of terms."""
+    plain = unquoted(rest)
+    opened, compared, found = list[int](), set[int](), dict[int, int]()
+    for match in re.finditer(r"[({)}<>]|[=!]=", plain):
+        if match[0] in "({":
+            opened.append(match.start())
+        elif match[0] in ")}" and opened:
+            start = opened.pop()
+            if start in compared and plain[start] == "(":
+                found[start] = match.end()
+        elif opened:
+            compared.add(opened[-1])
+    return found
 
 
 class Reader:

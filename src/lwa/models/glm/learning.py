@@ -2,16 +2,18 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import DataError, InputError
-from lwa.models.glm.expressions import Expression
+from lwa.models.glm.expressions import Expression, Levels
 from lwa.models.glm.recipe import Learned, ReadRows, Recipe, selected
 from lwa.rows import Rows
 from lwa.rows.encoding import Level
+from lwa.rows.levels import require_one_kind
 
 BLOCK = 2**16
 """Rows that are looked at together."""
@@ -62,13 +64,15 @@ def learn(
     values: dict[str, set[float]] = {}
     running: dict[str, Running] = {}
     for text, expression in expressions.items():
-        texts = [column for column in expression.columns if column in text_levels]
+        texts = [column for column in expression.computed if column in text_levels]
         if texts and (expression.column is None or expression.learned in ("center", "scale")):
             raise InputError(
                 f"{text!r} computes with the column {texts[0]!r}, which holds text. Write {texts[0]!r} by itself: it "
-                "is a factor."
+                f"is a factor. Or compare it with one of its levels, ({texts[0]} == {text_levels[texts[0]][0]!r})."
             )
         if texts:
+            if expression.learned is None:
+                require_one_kind(texts[0], text_levels[texts[0]])
             levels[text] = text_levels[texts[0]]
         elif expression.learned == "C" or (expression.column and first[expression.column].dtype == bool):
             values[text] = set()
@@ -77,11 +81,11 @@ def learn(
     if values or running:
         for columns in batches(rows, names):
             for text, seen in values.items():
-                seen.update(finite(text, expressions[text], columns).tolist())
+                seen.update(finite(text, expressions[text], columns, text_levels).tolist())
                 if len(seen) > MOST_LEVELS:
                     raise DataError(f"{text!r} has more than {MOST_LEVELS} levels: it is a number. Write it without C.")
             for text, one in running.items():
-                one.add(finite(text, expressions[text], columns, unique=False))
+                one.add(finite(text, expressions[text], columns, text_levels, unique=False))
     for text, seen in values.items():
         column = expressions[text].column
         kind = first[column].dtype.kind if column else "f"
@@ -93,15 +97,44 @@ def learn(
                 f"The factor {text!r} has one level in all rows, {found[0]!r}, so nothing can be learned of it. Leave "
                 "it out of the formula."
             )
+    levels = {text: reference_first(expressions[text], found) for text, found in levels.items()}
     for text, one in running.items():
         if expressions[text].learned == "scale" and not one.sd > 0:
             raise DataError(f"{text!r}: the column is the same in all rows, so it has no scale. Leave it out.")
     return Learned(levels, {text: (one.mean, one.sd) for text, one in running.items()})
 
 
-def finite(text: str, expression: Expression, columns: Any, unique: bool = True) -> NDArray[np.float64]:
+def reference_first(factor: Expression, levels: tuple[Level, ...]) -> tuple[Level, ...]:
+    """The levels with the one that `C(x, ref=...)` names in front."""
+    if factor.reference is None:
+        return levels
+    if factor.reference not in levels:
+        raise DataError(f"{factor.text!r}: there is no such level. {nearest(factor.reference, levels)}")
+    at = levels.index(factor.reference)
+    return (levels[at], *levels[:at], *levels[at + 1 :])
+
+
+def require_texts(expression: Expression, text_levels: Levels) -> None:
+    """Refuse a comparison with a text that the column never holds: 0 in all rows is not what anyone means."""
+    for column, text in expression.texts:
+        if column in text_levels and text not in text_levels[column]:
+            raise DataError(
+                f"{expression.text!r}: no row of {column!r} is {text!r}. {nearest(text, text_levels[column])}"
+            )
+
+
+def nearest(level: Level, levels: tuple[Level, ...]) -> str:
+    """What may have been meant, and what there is."""
+    close = get_close_matches(str(level), list(map(str, levels)), n=1)
+    guess = f"Did you mean {close[0]!r}? " if close else ""
+    return f"{guess}There are {', '.join(map(repr, levels[:10]))}{' and others' if len(levels) > 10 else ''}."
+
+
+def finite(
+    text: str, expression: Expression, columns: Any, text_levels: Levels, unique: bool = True
+) -> NDArray[np.float64]:
     """Its numbers, all or each once; refuses NaN."""
-    numbers = expression.numbers(columns)
+    numbers = expression.numbers(columns, text_levels)
     if not np.isfinite(numbers).all():
         raise DataError(
             f"{text!r} is NaN or infinite in {np.count_nonzero(~np.isfinite(numbers))} rows of one block of "
@@ -184,6 +217,11 @@ def look_through(read: ReadRows, intercept: bool) -> Facts:
         )
     for name in negative.counts:
         raise DataError(f"Weights must be >= 0. Negative ones: {negative.told(name)}. Drop or correct those rows.")
+    if recipe.family.scaled and not y.sd > 0:
+        raise DataError(
+            f"The response {recipe.formula.response.text!r} is {y.mean:g} in all rows, so there is nothing to explain. "
+            "Pass another response."
+        )
     sums.require_full_rank(recipe.design.names)
     sd = tuple(one.sd if one.count else None for one in running)
     return Facts(start, sums.mean, sd, y, trials, offset)

@@ -46,12 +46,12 @@ class Recipe:
             if name in self.learned.levels:
                 codes[name] = held.codes(factor, columns, self.learned.levels[name])
             else:
-                numbers[name] = self.number(factor, columns)
+                numbers[name] = self.number(factor, columns, held)
         return [block.part(numbers, codes) for block in self.design.blocks]
 
-    def number(self, expression: Expression, columns: Columns) -> NDArray[np.float64]:
+    def number(self, expression: Expression, columns: Columns, held: "Held") -> NDArray[np.float64]:
         """One number a row, centred or scaled where that is asked."""
-        values = expression.numbers(columns)
+        values = expression.numbers(columns, held.levels)
         if expression.learned is None:
             return values
         mean, sd = self.learned.moments[expression.text]
@@ -62,10 +62,10 @@ class Recipe:
         y = self.response(columns, held)
         found = {"y": y} | self.design.rows(self.parts(columns, held), len(y))
         if self.offsets:
-            found["offset"] = np.sum([self.number(offset, columns) for offset in self.offsets], axis=0)
+            found["offset"] = np.sum([self.number(offset, columns, held) for offset in self.offsets], axis=0)
         if self.weights is not None:
-            found["weights"] = self.number(self.weights, columns)
-        trials = self.counted(columns, len(y))
+            found["weights"] = self.number(self.weights, columns, held)
+        trials = self.counted(columns, held, len(y))
         if trials is not None:
             found["trials"] = trials
         if self.family.constant is not None:
@@ -77,17 +77,17 @@ class Recipe:
         expression = self.formula.response
         levels = self.learned.levels.get(expression.text)
         if levels is None:
-            return self.number(expression, columns)
+            return self.number(expression, columns, held)
         codes = held.codes(expression, columns, levels)
         return codes if self.family.levels == "any" else codes.astype(np.float64)
 
-    def counted(self, columns: Columns, size: int) -> NDArray[np.float64] | None:
+    def counted(self, columns: Columns, held: "Held", size: int) -> NDArray[np.float64] | None:
         """Trials of each row."""
         if self.trials is None:
             return None
         if isinstance(self.trials, int):
             return np.full(size, float(self.trials))
-        return self.number(self.trials, columns)
+        return self.number(self.trials, columns, held)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,12 +108,13 @@ class Held:
             if (codes < 0).any():
                 raise unseen(factor.text, own[int(columns[column][int((codes < 0).argmax())])], known)
             return codes
-        values = factor.numbers(columns)
+        values = factor.numbers(columns, self.levels)
         if isinstance(known[0], str):
             raise unseen(factor.text, values[0].item(), known)
-        sorted_levels = np.array(known, np.float64)
-        codes = np.searchsorted(sorted_levels, values).astype(np.int32)
-        strange = sorted_levels[np.minimum(codes, len(known) - 1)] != values
+        levels = np.array(known, np.float64)
+        order = np.argsort(levels).astype(np.int32)  # a reference level stands before those below it
+        codes = order[np.minimum(np.searchsorted(levels, values, sorter=order), len(known) - 1)]
+        strange = levels[codes] != values
         if strange.any():
             raise unseen(factor.text, values[int(strange.argmax())].item(), known)
         return codes

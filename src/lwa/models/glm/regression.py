@@ -1,6 +1,6 @@
 """Generalised linear models by formula: g(E[y]) = Xβ + offset."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -17,13 +17,15 @@ from lwa.models.glm.design import design_of
 from lwa.models.glm.expressions import Expression, read_expression
 from lwa.models.glm.families import Family, family_of, link_for
 from lwa.models.glm.formula import Formula, read_formula
-from lwa.models.glm.learning import Facts, batches, learn, look_through
+from lwa.models.glm.learning import Facts, batches, learn, look_through, require_texts
 from lwa.models.glm.linear import LinearPredictors
 from lwa.models.glm.priors import Priors, check_priors, described, priors_of, start_of
 from lwa.models.glm.recipe import Held, ReadRows, Recipe
 from lwa.models.model import Model
 from lwa.models.unbound import Unbound
-from lwa.rows import Rows, as_rows
+from lwa.progress import Display
+from lwa.rows import Rows
+from lwa.rows.cache import rows_at
 from lwa.rows.levels import coded_rows, column_names
 
 
@@ -48,9 +50,10 @@ def glm(
     formula
         `y ~ a + b`: `a:b` is an interaction, `a*b` is `a + b + a:b`, `a/b` is `a + a:b`, `- 1` or `0 +` leaves the
         intercept out. Text, categories and booleans are factors, whose first level is the reference; `C(x)` makes one
-        of numbers. `log`, `log2`, `log10`, `log1p`, `exp`, `expm1`, `sqrt`, `abs`, `I(x**2)`, `center`, `scale` and
-        `offset(x)` may be used, and arithmetic inside of them. Names such as `` `my column` `` stand between backticks.
-        Nothing else is evaluated.
+        of numbers, and `C(x, ref='b')` takes another reference. `(x > 15)` and `(color == 'red')` are 1 where they hold
+        and 0 elsewhere, as response too: `(delay > 15) ~ distance`. `log`, `log2`, `log10`, `log1p`, `exp`, `expm1`,
+        `sqrt`, `abs`, `I(x**2)`, `center`, `scale` and `offset(x)` may be used, and arithmetic inside of them. Names
+        such as `` `my column` `` stand between backticks. Nothing else is evaluated.
     family
         `"gaussian"` (σ), `"student_t"` (ν, σ), `"bernoulli"`, `"binomial"` (with `trials`), `"poisson"`,
         `"negative_binomial"` (variance μ + μ²/`phi`), `"gamma"` (variance μ²/`shape`), or `"categorical"` (η_k of each
@@ -151,9 +154,9 @@ class Glm(Unbound):
         """The columns that it needs."""
         return tuple(dict.fromkeys(column for one in self.expressions for column in one.columns))
 
-    def bind(self, data: Any) -> "BoundGlm":
-        """The model of these data."""
-        source, held = self.source(data)
+    def bind(self, data: Any, progress: bool | Display = False) -> "BoundGlm":
+        """The model of these data; of a table on disk, the columns that it needs are converted."""
+        source, held = self.source(data, progress)
         first = source.take(np.zeros(1, np.int64))
         learnable = dict(self.formula.factors)
         response = self.formula.response
@@ -161,11 +164,10 @@ class Glm(Unbound):
             learnable[response.text] = response
         assert isinstance(first, dict)
         for one in self.expressions:
-            texts = [column for column in one.columns if column in held.levels]
+            require_texts(one, held.levels)
+            texts = [column for column in one.computed if column in held.levels]
             if texts and one not in learnable.values():
-                raise DataError(
-                    f"{one.text!r} must be a number, but the column {texts[0]!r} holds text. Encode it first."
-                )
+                raise of_text(one, texts[0], held.levels[texts[0]], is_response=one is response)
         learned = learn(source, self.names, learnable, held.levels)
         if self.family.levels == "two" and len(learned.levels.get(response.text, "no")) != 2:
             raise DataError(
@@ -179,10 +181,10 @@ class Glm(Unbound):
         facts = look_through(rows, design.intercept)
         return BoundGlm(self, rows, facts, priors_of(self.priors, self.family, self.link, design, facts))
 
-    def source(self, data: Any) -> tuple[Rows, Held]:
+    def source(self, data: Any, progress: bool | Display = False) -> tuple[Rows, Held]:
         """The rows with the columns that are needed, and what codes of text stand for."""
         if isinstance(data, str) or hasattr(data, "__fspath__"):
-            data = as_rows(data)
+            data = rows_at(data, progress, columns=self.names)
         there = column_names(data)
         if not there:
             raise DataError(
@@ -199,6 +201,19 @@ class Glm(Unbound):
                 )
         rows, levels = coded_rows(data, self.names)
         return rows, Held(levels)
+
+
+def of_text(expression: Expression, column: str, levels: Sequence[Any], *, is_response: bool) -> DataError:
+    """The error for a text in the place of a number."""
+    some = ", ".join(map(repr, levels[:3])) + (", …" if len(levels) > 3 else "")
+    came = f"{expression.text!r} must be a number, but the column {column!r} holds text: {some}."
+    if not is_response:
+        return DataError(f"{came} Encode it first.")
+    family = "bernoulli" if len(levels) == 2 else "categorical"
+    return DataError(
+        f"{came} Pass family={family!r} to explain these levels, or compare with one of them: "
+        f"({column} == {levels[-1]!r}) ~ ..., family='bernoulli'."
+    )
 
 
 @dataclass(frozen=True, eq=False)
