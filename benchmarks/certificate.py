@@ -24,8 +24,9 @@ import numpy as np
 
 from lwa.demo import logistic
 from lwa.diagnostics.certify import certify
-from lwa.diagnostics.gradients import EVALUATIONS, Sums, add_block, choose_precision, score
+from lwa.diagnostics.gradients import Places, Sums, add_block, block_rows, choose_precision, score
 from lwa.diagnostics.transitions import proposals
+from lwa.layout import lay_out
 from lwa.progress import Display
 from lwa.reference import find_reference
 from lwa.rows import as_rows
@@ -49,7 +50,8 @@ def one_gradient(model, rows, theta, block, precision):
     total = Sums(jnp.zeros(1), jnp.zeros((1, len(theta))), jnp.zeros(0))
     points = theta[None].astype(precision)
     for batch in rows.blocks(block):
-        total = add_block(model, total, points, points[:0], *fill_up(batch, block, precision))
+        places = Places(points, points[:0], points[:0])
+        total = add_block(model, total, places, *fill_up(batch, block, precision))
     jax.block_until_ready(total)
 
 
@@ -67,6 +69,7 @@ def main():
         draws = mode.theta + np.random.default_rng(1).normal(size=(CHAINS, DRAWS, PARAMETERS)) @ mode.factor.T
         points = draws.reshape(-1, PARAMETERS)[: given.points]
         ends = mode.theta + proposals(given.points, PARAMETERS) @ mode.factor.T
+        places, layout = Places(points, points[:0], ends), lay_out(model, rows)
 
         def unit(precision):
             return min(seconds(lambda b=b: one_gradient(model, rows, mode.theta, b, precision)) for b in BLOCKS)
@@ -75,11 +78,11 @@ def main():
             return seconds(lambda: certify(model, rows, {"beta": draws}, points=given.points, progress=False))
 
         def streamed():
-            return seconds(lambda: score(model, rows, points, ends, mode.factor, display))
+            return seconds(lambda: score(layout, places, mode.factor, display))
 
         rounds = range(given.repeats + 1)
         times = [(unit(np.float64), unit(np.float32), whole(), streamed()) for _ in rounds][1:]  # first: compile
-        precision = np.dtype(choose_precision(model, rows, points, ends, mode.factor)).name
+        precision = np.dtype(choose_precision(model, rows, places, mode.factor)).name
     double, single, certify_seconds, pass_seconds = (statistics.median(column) for column in zip(*times, strict=True))
     found = {
         "date": date.today().isoformat(),
@@ -88,7 +91,7 @@ def main():
         "parameters": PARAMETERS,
         "points": given.points,
         "precision": precision,
-        "block": max(1, EVALUATIONS // (len(points) + len(ends))),
+        "block": block_rows(places),
         "one_gradient_seconds": round(double, 4),
         "one_gradient_float32_seconds": round(single, 4),
         "certify_seconds": round(certify_seconds, 3),

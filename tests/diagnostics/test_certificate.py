@@ -11,7 +11,7 @@ import pytest
 
 import lwa
 from lwa.diagnostics.draws import spread_evenly
-from lwa.diagnostics.gradients import add_block, choose_precision, score
+from lwa.diagnostics.gradients import Places, add_block, choose_precision, score
 from lwa.diagnostics.monte_carlo_error import SCARCE, effective_draws, standard_error_of_mean
 from lwa.diagnostics.stein import Evidence, effects, effects_in_worst_directions
 from lwa.layout import lay_out
@@ -312,20 +312,22 @@ def test_points_are_spread_over_chains_and_draws():
     assert spread_evenly(np.zeros((2, 60, 2)), None).tolist() == list(range(120))
 
 
-def test_scores_are_those_of_all_rows():
-    """In blocks that do not divide N, beside the whole sum at once."""
+@pytest.mark.parametrize("moves", [300, 20])
+def test_scores_are_those_of_all_rows(moves):
+    """In blocks that do not divide N, beside the whole sum at once; values at all points, or where moves start."""
     model, data = case("logistic").model, {name: column[:4999] for name, column in case("logistic").data.items()}
     points = TRUTH + np.random.default_rng(1).normal(scale=0.1, size=(300, D))
     with jax.enable_x64(True), Display(False) as display:
-        found = score(lay_out(model, data), points, points[::-1] + 0.1, np.eye(D), display)
+        starts, ends = points[:moves] if moves < 300 else points[:0], points[::-1][:moves] + 0.1
+        found = score(lay_out(model, data), Places(points, starts, ends), np.eye(D), display)
 
         def whole(beta):
             theta = {"beta": beta}
             return model.log_prior(theta) + model.log_likelihood(theta, data).sum()
 
         value, gradient = jax.vmap(jax.value_and_grad(whole))(points)
-        proposed = jax.vmap(whole)(points[::-1] + 0.1)
-    np.testing.assert_allclose(found.log_density, value, rtol=1e-12)
+        proposed = jax.vmap(whole)(ends)
+    np.testing.assert_allclose(found.log_density, value[:moves], rtol=1e-12)
     np.testing.assert_allclose(found.gradient, gradient, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(found.proposed, proposed, rtol=1e-12)
 
@@ -343,7 +345,7 @@ def test_float32_where_its_rounding_is_not_felt(offset, constant, expected):
     model = lwa.Model(lambda mu, y: constant - 0.5 * (y - mu) ** 2, lambda mu: 0.0 * mu, init=0.0)
     points, proposals = y.mean() + sd * np.random.default_rng(2).normal(size=(2, 30, 1))
     with jax.enable_x64(True):
-        assert choose_precision(model, as_rows(y), points, proposals, np.array([[sd]])) is expected
+        assert choose_precision(model, as_rows(y), Places(points, points[:0], proposals), np.array([[sd]])) is expected
     draws = y.mean() + sd * np.random.default_rng(3).normal(size=(4, 1000))
     found = lwa.certify(model, y, {"theta": draws}, **QUIET)
     assert found.passed
@@ -356,7 +358,8 @@ def test_proposals_outside_the_support_do_not_ask_for_float64():
     model = lwa.Model(lambda mu, y: jnp.where(mu < 0.01, -0.5 * (y - mu) ** 2, -jnp.inf), lambda mu: 0.0 * mu, init=0.0)
     points, proposals = np.linspace(-0.01, 0.009, 30)[:, None], np.linspace(-0.01, 0.02, 30)[:, None]
     with jax.enable_x64(True):
-        assert choose_precision(model, as_rows(y), points, proposals, np.array([[0.004]])) is np.float32
+        places = Places(points, points[:0], proposals)
+        assert choose_precision(model, as_rows(y), places, np.array([[0.004]])) is np.float32
 
 
 def test_one_program_serves_all_blocks():

@@ -12,13 +12,15 @@ import pytest
 from scipy import stats
 
 import lwa
+from lwa.diagnostics.gradients import Places, Sums, add_block
 from lwa.layout import lay_out
 from lwa.models.glm.expressions import read_expression
 from lwa.models.glm.formula import read_formula
 from lwa.models.glm.learning import Running
-from lwa.reference import find_reference
+from lwa.reference import find_reference, sums_over
 from lwa.rows import convert
 from lwa.rows.memory import ArrayRows
+from lwa.rows.slots import fill_up
 
 N = 400
 RNG = np.random.default_rng(7)
@@ -677,3 +679,44 @@ def test_rivals_and_comparisons_bind_too():
     assert fit.posterior["beta"].shape == (2, 20, 3)
     found = lwa.compare(glm, data, ["metropolis"], budget=lwa.RowReads(10**6), chains=2, seed=1, progress=False)
     assert list(found.fits) == ["metropolis"]
+
+
+# Derivatives through linear predictors
+
+
+@pytest.mark.parametrize(
+    ("formula", "family", "options"),
+    [
+        ("y ~ x + many", "gaussian", {}),
+        ("y ~ x*many + a", "student_t", {}),
+        ("flag ~ many + many:x + z", "bernoulli", {"weights": "z"}),
+        ("flag ~ 0 + many + a:many", "bernoulli", {"link": "probit"}),
+        ("k ~ x + many", "binomial", {"trials": 2}),
+        ("k ~ many*a + offset(log(z))", "poisson", {}),
+        ("k ~ a + x", "negative_binomial", {}),
+        ("z ~ 0 + x:many", "gamma", {"weights": "z"}),
+        ("a ~ x + many", "categorical", {"offset": "x"}),
+        ("a ~ 1", "categorical", {}),
+    ],
+)
+def test_derivatives_through_predictors_are_those_of_all_parameters(formula, family, options):
+    """Sums of values, gradients and curvature, and gradients at many θ: beside JAX's own in each of d parameters."""
+    bound = bound_to(formula, family, **options)
+    model, d = bound.model, bound.model.dimension
+    plain = replace(model, predictors=None)
+    batch = bound.rows.take(np.arange(150))
+    rng = np.random.default_rng(3)
+    with jax.enable_x64(True):
+        start = model.ravel(model.init)
+        counts = rng.integers(0, 3, 150).astype(float)
+        for theta in start + 0.3 * rng.normal(size=(3, d)):
+            ours, theirs = (sums_over(one, [batch], theta, counts) for one in (model, plain))
+            for mine, other in zip(ours, theirs, strict=True):
+                np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-9 * np.abs(other).max())
+        points = start + 0.3 * rng.normal(size=(7, d))
+        places = Places(points, points[:2], points[3:])
+        zero = Sums(np.zeros(2), np.zeros((7, d)), np.zeros(4))
+        filled = fill_up(batch, 200, np.float64)
+        ours, theirs = (add_block(one, zero, places, *filled) for one in (model, plain))
+        for mine, other in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-9 * float(np.abs(other).max()))

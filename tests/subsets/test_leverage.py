@@ -48,7 +48,7 @@ def test_detailed_balance_over_all_pairs_of_slots(weight):
         chain = tiny_chain(weight)
         counts = 1 / (4 * Q)
         mean = (counts * Y)[states].mean(1)
-        nu = np.exp(np.asarray(weight.log(jnp.asarray(np.abs(mean - Y.mean()) / 0.8)))) 
+        nu = np.exp(np.asarray(weight.log(jnp.asarray(np.abs(mean - Y.mean()) / 0.8))))
         nu *= PIECES[0, states[:, 0]] * PIECES[1, states[:, 1]]
         nu /= nu.sum()
         U = chain.of(states)
