@@ -145,9 +145,13 @@ def fit(
         typer.Option(rich_help_panel=SAMPLING, help="60s or '10 min' of tune and sampling, at the most."),
     ] = None,
     draws: Annotated[
-        str,
-        typer.Option(rich_help_panel=SAMPLING, help="Kept draws a chain, or auto: what the budget allows."),
-    ] = "1000",
+        str | None,
+        typer.Option(
+            rich_help_panel=SAMPLING,
+            show_default="1000; auto with a budget",
+            help="Kept draws a chain, or auto: what the budget allows.",
+        ),
+    ] = None,
     tune: Annotated[
         int, typer.Option(rich_help_panel=SAMPLING, help="Steps that adapt and are dropped.", min=0)
     ] = 1000,
@@ -230,7 +234,7 @@ def fit(
     require_free(out, replace=overwrite)  # this and all options, rather than after all the work
     options: dict[str, Any] = {"tune": tune, "chains": chains, "budget": budget, "target": target, "exact": exact}
     options |= {"seed": seed, "epsilon": number_or_auto("--epsilon", epsilon)}
-    options |= {"draws": whole_or_auto("--draws", draws)}
+    options |= {"draws": whole_or_auto("--draws", draws or ("1000" if budget is None else "auto"))}
     options["subset_size"] = None if subset_size is None else whole_or_auto("--subset-size", subset_size)
     require_settings({name: value for name, value in options.items() if (name, value) != ("subset_size", None)})
     model: Any

@@ -78,7 +78,7 @@ def sample(
     epsilon
         ε of ν(U) ∝ Φ(‖S̄(Y_U) - s_N‖/ε), or `"auto"`: the tightest at which a quarter of U's proposals are accepted.
     draws, tune, chains
-        Kept draws a chain, or with a budget `"auto"`: as many moves as it allows, thinned to what 128 MiB hold; θ moves
+        Kept draws a chain, or with a budget `"auto"`: as many moves as it allows, thinned to what 64 MiB hold; θ moves
         that adapt the kernel and are dropped; chains.
     thinning
         Transitions a kept draw, or `"auto"`: as many as a chain needs to forget, judged from tune and U's renewal.

@@ -15,7 +15,7 @@ from lwa.subsets.weights import Weight, as_weight
 from lwa.summaries import Summary, as_summary
 from lwa.target import NAMES
 
-KEPT_BYTES = 2**27
+KEPT_BYTES = 2**26
 """What draws may take that `draws="auto"` keeps, in float64: 400,000 a chain of four with ten parameters."""
 NO_END = 2**62
 """Draws that are asked for where as many are to be kept as the budget allows."""

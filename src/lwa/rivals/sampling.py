@@ -92,7 +92,7 @@ def sample(
     model, data
         As `lwa.sample` takes them. All rows are held in memory.
     draws
-        Kept draws a chain; or `"auto"`, with a budget: as many as it allows, thinned to what 128 MiB hold.
+        Kept draws a chain; or `"auto"`, with a budget: as many as it allows, thinned to what 64 MiB hold.
     tune, chains, thinning
         Steps that adapt the proposal and are dropped; chains; steps a kept draw.
     seed, budget, initvals, progress
