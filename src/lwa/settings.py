@@ -16,7 +16,7 @@ from lwa.summaries import Summary, as_summary
 from lwa.target import NAMES
 
 KEPT_BYTES = 2**26
-"""What draws may take that `draws="auto"` keeps, in float64: 400,000 a chain of four with ten parameters."""
+"""What draws may take that `draws="auto"` keeps, in float64: 200,000 a chain of four with ten parameters."""
 NO_END = 2**62
 """Draws that are asked for where as many are to be kept as the budget allows."""
 PRECISIONS = ["auto", "float32", "float64"]
