@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import jax
@@ -10,6 +11,7 @@ import pymc as pm
 import pytest
 
 import lwa
+from lwa.models.from_pymc import precision_kept
 
 N, GROUPS = 40, 3
 rng = np.random.default_rng(0)
@@ -256,6 +258,16 @@ def test_without_pymc_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "lwa.models.pymc_graphs", None)
     with pytest.raises(lwa.InputError, match=r"pip install 'lwa\[pymc\]'"):
         lwa.from_pymc(3)
+
+
+def test_the_users_precision_stays():
+    """PyTensor's import of its JAX functions is the first in this process, and sets it."""
+    of(student)
+    assert not jax.config.jax_enable_x64
+    with jax.enable_x64(True), precision_kept():
+        jax.config.update("jax_enable_x64", True)
+    with ThreadPoolExecutor(1) as another:
+        assert not another.submit(lambda: jax.config.jax_enable_x64).result()
 
 
 def many(build):

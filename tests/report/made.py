@@ -13,7 +13,6 @@ SETTINGS = {
     "subset_size": 100,
     "target": "powered",
     "draws": 1000,
-    "filling": False,
     "tune": 1000,
     "chains": 4,
     "thinning": None,

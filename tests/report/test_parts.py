@@ -220,6 +220,6 @@ def test_only_what_was_asked_for_is_typed():
         "    subset_move=lwa.subsets.Swap(k=1, every=1),\n"
         "    kernel=lwa.parameters.RandomWalk(target_accept=0.35, scale=1.0),\n)"
     )
-    filled = SETTINGS | {"filling": True, "draws": 262144, "budget": "Budget(seconds=60.0, rows=inf)"}
+    filled = SETTINGS | {"draws": "auto", "budget": "Budget(seconds=60.0, rows=inf)"}
     assert "\n    draws='auto',\n" in call(read(fit(settings=filled)))
     assert "\n    budget=60,\n" in call(read(fit(settings=filled)))
