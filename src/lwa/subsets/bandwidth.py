@@ -16,7 +16,7 @@ HALVINGS = 12
 
 RANDOM, ROWS = 256, 10**6
 """Random subsets whose distances are averaged: so many, or as many as have so many rows, but never under 16. Of one
-normal statistic a distance has an sd of 0.76 of its mean, of several less: the mean is right to 5 %, at worst to 19 %."""
+normal statistic a distance has an sd of 0.76 of its mean, of several less: the mean is right to 5 %, at worst 19 %."""
 
 
 def as_epsilon(epsilon: object) -> float | None:
