@@ -14,6 +14,7 @@ from lwa.diagnostics.stein import Effects, Evidence, effects, effects_in_worst_d
 from lwa.diagnostics.transitions import Moves, moves, proposals, transition
 from lwa.layout import lay_out
 from lwa.memory import measured
+from lwa.models.check import labelled
 from lwa.models.model import Model
 from lwa.models.unbound import Unbound, require_model
 from lwa.progress import Display
@@ -105,7 +106,7 @@ def certificate(
     worst_shift_bar, worst_width_bar = bars(worst, standard_errors)
     ratio, eigenvalues = np.exp(plainly.log_ratio), np.exp(2 * worst.log_ratio[1:])
     return Certificate(
-        names=model.scalar_names,
+        names=labelled(model),
         mean=mean + factor @ fit.mean,
         sd=sd,
         shift=plainly.shift,

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import InputError
+from lwa.models.check import labelled
 from lwa.models.model import Model
 from lwa.models.supports import Support
 
@@ -120,14 +121,14 @@ def spread(model: Model, draws: NDArray[np.float64]) -> tuple[NDArray[np.float64
     flat = draws.reshape(-1, draws.shape[-1])
     mean, sd = flat.mean(0), flat.std(0)
     still = [
-        name for name, moved in zip(model.scalar_names, sd > 1e-12 * (1e-300 + np.abs(mean)), strict=True) if not moved
+        name for name, moved in zip(labelled(model), sd > 1e-12 * (1e-300 + np.abs(mean)), strict=True) if not moved
     ]
     if still:
         raise InputError(f"All draws of {', '.join(still)} are the same. Pass draws of every parameter that vary.")
     correlation = np.corrcoef(flat, rowvar=False).reshape(len(mean), len(mean))
     bend, axes = np.linalg.eigh(correlation)
     if bend[0] < 1e-10:
-        names = [name for name, used in zip(model.scalar_names, np.abs(axes[:, 0]), strict=True) if used > 0.1]
+        names = [name for name, used in zip(labelled(model), np.abs(axes[:, 0]), strict=True) if used > 0.1]
         raise InputError(
             f"The draws of {', '.join(names)} lie on a plane: each is a function of the others. Pass draws of all "
             "parameters that vary freely."
