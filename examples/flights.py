@@ -99,7 +99,9 @@ def compared(fit: lwa.Result, full: pd.DataFrame, table: pd.DataFrame) -> pd.Dat
     found["shift"] = (found["mean"] - found["full_mean"]) / found["full_sd"]
     found["sd_ratio"] = found["sd"] / found["full_sd"]
     flights = table["origin"].value_counts()
-    found["flights"] = [flights.get(name.removeprefix("origin[T.").removesuffix("]"), len(table)) for name in found.index]
+    found["flights"] = [
+        flights.get(name.removeprefix("origin[T.").removesuffix("]"), len(table)) for name in found.index
+    ]
     return found
 
 

@@ -24,7 +24,7 @@ from lwa.reference import Reference, in_blocks, sums_over
 from lwa.rows import Rows
 from lwa.rows.units import windows_of
 from lwa.settings import Settings
-from lwa.subsets.bandwidth import find_epsilon
+from lwa.subsets.bandwidth import find_epsilon, random_distance
 from lwa.subsets.chain import Chain, SubsetChain
 from lwa.subsets.leverage import Leverage, find_leverage
 from lwa.subsets.moves import Fixed, Move, Swap, Window
@@ -86,6 +86,7 @@ class Plan:
     firsts: list[tuple[list[int], Subset]]
     refresh_rate: float
     predicted: float | None  # by how much sds are off because curvature varies with U; None where it is not tracked
+    random_distance: float | None  # ‖S̄(Y_U) - s_N‖ of subsets that are only random; None without a statistic
 
     @property
     def renewal(self) -> float:
@@ -253,7 +254,8 @@ def settled(chain: Chain, settings: Settings, reference: Reference | None, cohor
         U = until_feasible(chain, U, chains)
         firsts.append((chains, U))
         rates.append(rate)
-    return Plan(chain, firsts, float(np.mean(rates)), excess_sd(chain, reference, [U for _, U in firsts]))
+    excess = excess_sd(chain, reference, [U for _, U in firsts])
+    return Plan(chain, firsts, float(np.mean(rates)), excess, random_distance(chain))
 
 
 def leverage_helps(layout: Layout, settings: Settings, n: int, reference: Reference) -> bool:

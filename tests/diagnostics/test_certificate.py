@@ -394,8 +394,8 @@ def test_several_parameters_keep_their_names():
     draws = {"mu": rng.normal(size=(2, 400)), "beta": rng.normal(size=(2, 400, 3))}
     draws |= {"deep.loading": rng.normal(size=(2, 400, 2, 2)), "unused": np.zeros(3)}
     found = lwa.certify(SEVERAL, Y, draws, **QUIET)
-    labels = ["beta[age]", "beta[dose]", "beta[sex]"]
-    assert found.names == [labels.pop(0) if name.startswith("beta") else name for name in SEVERAL.scalar_names]
+    deep = [f"deep.loading[{i}, {j}]" for i in range(2) for j in range(2)]
+    assert found.names == ["beta[age]", "beta[dose]", "beta[sex]", *deep, "mu"]
     assert found.outcome == "fail"
 
 

@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import jax
@@ -10,6 +11,7 @@ import pymc as pm
 import pytest
 
 import lwa
+from lwa.models.from_pymc import precision_kept
 
 N, GROUPS = 40, 3
 rng = np.random.default_rng(0)
@@ -258,26 +260,11 @@ def test_without_pymc_the_error_says_what_to_install(monkeypatch):
         lwa.from_pymc(3)
 
 
-def many(build):
-    """Thousands of rows that such a model could have made."""
-    source, n = np.random.default_rng(3), 5000
-    x, exposure = source.normal(size=(n, 2)), source.uniform(0.5, 2.0, n)
-    made = {
-        logistic: {"x": x, "binary": source.binomial(1, 0.05 + 0.9 / (1 + np.exp(-x @ [1.0, -0.5]))).astype(np.int32)},
-        student: {"y": source.standard_t(4, n) + 1},
-        poisson: {"x": x, "exposure": exposure, "count": source.poisson(exposure * np.exp(x @ [0.4, -0.2]))},
-    }
-    return made[build]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("build", [logistic, student, poisson], ids=lambda build: build.__name__)
-def test_draws_are_those_of_all_rows(build, monkeypatch):
-    """By the certificate, whose gradients are the full posterior's."""
-    data = many(build)
-    for name, values in data.items():
-        monkeypatch.setitem(DATA, name, values)
-    fit = lwa.sample(lwa.from_pymc(build()), data, subset_size=500, draws=2000, seed=1, progress=False)
-    found = fit.certify()
-    assert np.abs(found.shift).max() < 0.1
-    assert np.abs(found.sd_ratio - 1).max() < 0.1
+def test_the_users_precision_stays():
+    """PyTensor's import of its JAX functions is the first in this process, and sets it."""
+    of(student)
+    assert not jax.config.jax_enable_x64
+    with jax.enable_x64(True), precision_kept():
+        jax.config.update("jax_enable_x64", True)
+    with ThreadPoolExecutor(1) as another:
+        assert not another.submit(lambda: jax.config.jax_enable_x64).result()

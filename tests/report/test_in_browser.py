@@ -2,10 +2,11 @@
 
 import html
 import json
+import os
 import re
 import shutil
-import struct
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -108,14 +109,30 @@ def test_light_and_dark(tmp_path):
     assert brightness(dark["ink"]) > 200 > 100 > brightness(dark["paper"])
 
 
+def of_png(file):
+    """Width, height and how bright the picture is on the whole."""
+    from matplotlib.image import imread
+
+    pixels = imread(file)[..., :3]
+    return pixels.shape[1], pixels.shape[0], pixels.mean()
+
+
 @SLOW
 def test_pictures_and_print(tmp_path, many):
+    """Desktop, phone, dark and paper; LWA_SCREENSHOTS names a folder to keep them in."""
+    folder = Path(os.environ.get("LWA_SCREENSHOTS", tmp_path)).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
     file = many.report(tmp_path / "page.html")
-    browse(tmp_path, file, "--window-size=1280,900", f"--screenshot={tmp_path / 'page.png'}")
-    header = (tmp_path / "page.png").read_bytes()[:24]
-    assert struct.unpack(">II", header[16:24]) == (1280, 900)
-    browse(tmp_path, file, f"--print-to-pdf={tmp_path / 'page.pdf'}")
-    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
+    pictures = {"desktop": (1280, 900, LIGHT), "phone": (500, 1000, LIGHT), "dark": (1280, 900, DARK)}
+    bright = {}
+    for name, (width, height, scheme) in pictures.items():
+        shot = folder / f"{name}.png"
+        browse(tmp_path, file, f"--window-size={width},{height}", scheme, f"--screenshot={shot}")
+        *size, bright[name] = of_png(shot)
+        assert size == [width, height]
+    assert bright["dark"] < 0.3 < 0.8 < min(bright["desktop"], bright["phone"])
+    browse(tmp_path, file, f"--print-to-pdf={folder / 'paper.pdf'}")
+    assert (folder / "paper.pdf").read_bytes().startswith(b"%PDF")
 
 
 @SLOW

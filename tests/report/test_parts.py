@@ -13,7 +13,8 @@ from lwa.report.numbers import decimals_of, fixed, share, short, ticks
 from lwa.report.parameters import together
 from lwa.report.reading import read
 from lwa.report.repeating import DEFAULTS, call, typed
-from lwa.report.rows_story import RANDOM, distinct_rows, random_distance
+from lwa.report.rows_story import distinct_rows
+from lwa.subsets.bandwidth import RANDOM
 from tests.report.made import SETTINGS, fit, repeated
 from tests.support import MODEL, Y, run
 
@@ -147,13 +148,11 @@ def test_distinct_rows_at_the_ends():
 
 
 def test_distances_of_random_subsets():
-    live = run(thinning=1)
     n, N = 20, len(Y)
     sd = np.sqrt((1 - n / N) / n * N / (N - 1))  # of S̄ - s_N, S in units of its spread
     mean, error = np.sqrt(2 / np.pi) * sd, np.sqrt(1 - 2 / np.pi) * sd / np.sqrt(RANDOM)
-    assert random_distance(live) == pytest.approx(mean, abs=4 * error)
-    assert random_distance(fit()) is None
-    assert random_distance(fit(random_subset_distance=0.25)) == 0.25
+    assert run(thinning=1).attributes["random_subset_distance"] == pytest.approx(mean, abs=4 * error)
+    assert run(thinning=1, target="calibrated").attributes["random_subset_distance"] is None
 
 
 # The call
@@ -220,6 +219,6 @@ def test_only_what_was_asked_for_is_typed():
         "    subset_move=lwa.subsets.Swap(k=1, every=1),\n"
         "    kernel=lwa.parameters.RandomWalk(target_accept=0.35, scale=1.0),\n)"
     )
-    filled = SETTINGS | {"filling": True, "draws": 262144, "budget": "Budget(seconds=60.0, rows=inf)"}
+    filled = SETTINGS | {"draws": "auto", "budget": "Budget(seconds=60.0, rows=inf)"}
     assert "\n    draws='auto',\n" in call(read(fit(settings=filled)))
     assert "\n    budget=60,\n" in call(read(fit(settings=filled)))

@@ -1,21 +1,11 @@
 """Rows: which of them the chains have seen, how far their subsets were from all of them, and what was read."""
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
-import jax
 import numpy as np
 
 from lwa.report.markup import Markup, facts, folded, tag
 from lwa.report.numbers import share, short
 from lwa.report.pictures import bars, trace_of
 from lwa.report.reading import Reading
-
-if TYPE_CHECKING:
-    from lwa.result import Result
-
-RANDOM = 32
-"""Subsets drawn at random to compare distances with: their mean is then right to a tenth or so."""
 
 
 def story(reading: Reading) -> Markup:
@@ -36,19 +26,22 @@ def story(reading: Reading) -> Markup:
 def subsets_in_words(reading: Reading) -> Markup:
     """How large U is, how it moved and how many rows it has shown."""
     told = reading.told
-    n, N = int(told.get("subset_size") or 0), int(told.get("rows") or 0)
-    known: list[tuple[str, object]] = [("Subset size", f"{n:,} of {N:,} ({share(n / N)})" if N else f"{n:,}")]
+    n, N, units = int(told.get("subset_size") or 0), all_units(reading), units_in_words(reading)
+    size = f"{n:,} of {N:,} {units} ({share(n / N)})" if N else f"{n:,} {units}"
+    known: list[tuple[str, object]] = [("Subset size", size)]
+    if units == "groups":
+        known.append(("Groups", f"a subset holds whole groups; there are {N:,}, of {told['rows']:,} rows"))
     changed = reading.fit.sample_stats.get("subset_accepted", np.empty(0))
     if changed.size:
-        of_what = "proposals of a new subset accepted" if told.get("exact") else "transitions bring in new rows"
+        of_what = "proposals of a new subset accepted" if told.get("exact") else f"transitions bring in new {units}"
         known.append(("Refresh rate", f"{share(float(np.mean(changed)))} of {of_what}"))
     renewal = told.get("subset_renewal_moves")
     known.append(
-        ("Renewal", f"at best, all rows of a subset are exchanged in about {short(renewal)} transitions")
+        ("Renewal", f"at best, all {units} of a subset are exchanged in about {short(renewal)} transitions")
         if renewal
         else ("Renewal", "none: each chain keeps its subset")
     )
-    known.append(("Distinct rows visited", distinct_in_words(reading, n, N, renewal)))
+    known.append((f"Distinct {units} visited", distinct_in_words(reading, n, N, renewal)))
     if told.get("leverage"):
         known.append(("Drawn by", "leverage: rows that carry more of the curvature come more often and count less"))
     if passes := told.get("polish_passes"):
@@ -64,13 +57,14 @@ def distinct_in_words(reading: Reading, n: int, N: int, renewal: float | None) -
         return tag("span", f"all {N:,}: every kept draw was decided by a pass over all rows")
     transitions = reading.fit.draws * int(reading.told.get("thinning") or 1)
     renewals = transitions / renewal if renewal else 0.0
+    units = units_in_words(reading)
     expected = distinct_rows(N, n, reading.chains, renewals)
     how = (
-        f"Expected, not counted: {reading.chains} chains begin with {n:,} rows each and bring in {n:,} more "
-        f"{short(renewals)} times in {transitions:,} transitions, each drawn from {N:,} rows, so that a row is missed "
-        "with probability ((1 - n/N) (1 - 1/N)^(n × renewals))^chains. It is fewer where rows come with unequal "
-        "chances, where windows overlap, and where n is no small part of N: a proposal that brings a row which U has "
-        "already changes nothing. Of grouped data, n counts groups."
+        f"Expected, not counted: {reading.chains} chains begin with {n:,} {units} each and bring in {n:,} more "
+        f"{short(renewals)} times in {transitions:,} transitions, each drawn from {N:,}, so that one is missed with "
+        "probability ((1 - n/N) (1 - 1/N)^(n × renewals))^chains. It is fewer where they come with unequal chances, "
+        "where windows overlap, and where n is no small part of N: a proposal that brings what U has already changes "
+        "nothing."
     )
     return tag(
         "div", f"at most about {short(expected)} of {N:,} ({share(expected / N) if N else ''})", folded("How", how)
@@ -84,34 +78,38 @@ def distinct_rows(N: int, n: int, chains: int, renewals: float) -> float:
     return float(-N * np.expm1(chains * (np.log1p(-n / N) + renewals * n * np.log1p(-1.0 / N))))
 
 
+def units_in_words(reading: Reading) -> str:
+    """What a subset is a set of: rows, whole groups, or the steps of a window."""
+    return str(reading.told.get("units", "rows"))
+
+
+def all_units(reading: Reading) -> int:
+    """How many of them the data have."""
+    return int(reading.told.get("units_in_all") or reading.told.get("rows") or 0)
+
+
 def distances(reading: Reading) -> Markup:
     """‖S̄(Y_U) - s_N‖ against what a subset drawn at random has; or why there are none."""
     heading = tag("h3", "Distance from all rows")
     found = reading.fit.sample_stats.get("subset_distance", np.full((1, 1), np.nan))
     if not reading.told.get("informed", True) or not np.isfinite(found).any():
-        way = "transported to the curvature of all rows" if reading.told.get("transport") else "taken as they come"
-        return tag("div", heading, tag("p", f"No statistic compares subsets here: all weigh the same, and are {way}."))
-    typical, random = float(np.nanmean(found)), random_distance(reading.fit)
+        way = (
+            "each is given the gradient and the curvature of all rows, so that none need resemble them"
+            if reading.told.get("transport")
+            else "they are taken as they come"
+        )
+        words = f"No statistic compares subsets here: all weigh the same, drawn at random, and {way}."
+        return tag("div", heading, tag("p", words))
+    typical, random = float(np.nanmean(found)), reading.told.get("random_subset_distance")
     lines = [("these subsets", typical, short(typical))]
+    words = ""
     if random is not None:
         lines.append(("drawn at random", random, short(random)))
         ratio = f"{short(random / typical)} times as far" if typical > 0 else "further"
-        words = f"Subsets drawn at random are {ratio} from all rows as these are, by the statistic they are chosen by."
-    else:
-        words = "How far subsets drawn at random are is told by the report of a run that still has its data."
-    words += f" The bandwidth ε is {told_number(reading.told.get('epsilon'))}."
+        words = f"Subsets drawn at random are {ratio} from all rows as these are, by the statistic they are chosen by. "
+    words += f"The bandwidth ε is {told_number(reading.told.get('epsilon'))}."
     picture = tag("div", trace_of("distance", np.asarray(found, np.float64)), class_="panels")
     return tag("div", heading, tag("p", words), bars(lines), picture)
-
-
-def random_distance(fit: "Result") -> float | None:
-    """The mean distance of subsets drawn as U is before Φ; None where neither the run nor its data can tell."""
-    kept = fit.attributes.get("random_subset_distance")
-    if kept is not None or fit.origin is None:
-        return kept
-    with jax.enable_x64(True):
-        subsets = replace(fit.origin.polish.problem.subsets, calibration=None)
-        return float(np.mean(np.asarray(subsets.start(range(RANDOM)).distance)))
 
 
 def told_number(value: object) -> str:
