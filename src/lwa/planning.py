@@ -52,7 +52,7 @@ ROWS_A_PARAMETER = 10
 """Rows of a subset for each parameter, with which its curvature is well away from singular."""
 LARGEST_CARRIED = 2**31
 """Bytes of curvature that all chains' subsets may carry."""
-LARGEST_TRANSPORTED = 64
+LARGEST_TRANSPORTED = 32
 """Parameters from which on rows are expanded to second order instead: A_U costs d³."""
 
 

@@ -12,7 +12,7 @@ from lwa.diagnostics.gradients import Places, evenly, score
 from lwa.diagnostics.monte_carlo_error import effective_draws
 from lwa.diagnostics.stein import Effects, Evidence, effects, effects_in_worst_directions, fits
 from lwa.diagnostics.transitions import Moves, moves, proposals, transition
-from lwa.layout import lay_out
+from lwa.layout import Layout, lay_out
 from lwa.memory import measured
 from lwa.models.check import labelled
 from lwa.models.model import Model
@@ -21,12 +21,14 @@ from lwa.progress import Display
 
 MOST_STARTS = 500
 """Draws from which moves start. More parameters need more gradients, but no more moves: these are a second opinion."""
+MORE = 4
+"""Times the gradients of the first pass, of a second one."""
 
 
 def certify(
     model: Model | Unbound, data: Any, idata: Any, *, points: int | None = None, progress: bool = True
 ) -> Certificate:
-    """How far are these draws, whoever made them, from the posterior of all rows? One pass over the data tells.
+    """How far are these draws, whoever made them, from the posterior of all rows? One pass over the data tells, or two.
 
     The gradient g = ∇log π is taken at `points` of the draws, all at once, and regressed on θ. Its slope is -H and its
     root μ, the precision and mean of π where π is near Gaussian: they come with almost no noise and do not inherit the
@@ -36,6 +38,7 @@ def certify(
     those draws to as many of a Gaussian with their mean and covariance, made from random numbers with a fixed seed.
     Such moves leave π as it is: if they change the mean or variance of the draws, these are not π's.
 
+    Where the first pass cannot tell though the draws are many, a second one takes gradients at four times as many.
     No check sees a mode never visited.
 
     Parameters
@@ -50,7 +53,7 @@ def certify(
         constraints are given as the model's functions take them, and judged on the unconstrained scale.
     points
         Draws at which to take the gradient and to start moves, spread evenly over all; 300, or 8 a parameter, when not
-        given.
+        given. Where it is, there is one pass.
     progress
         Show a bar.
 
@@ -71,19 +74,37 @@ def certify(
     draws = at_least_two_chains(draws_of(model, idata))
     where = spread_evenly(draws, points)
     mean, factor = spread(model, draws)
-    scored = draws.reshape(-1, model.dimension)[where]
-    begun = evenly(len(where), min(len(where), MOST_STARTS))
-    ends = proposals(len(begun), model.dimension)
-    places = Places(scored, scored[begun] if len(begun) < len(where) else scored[:0], mean + ends @ factor.T)
     with Display(progress) as display, jax.enable_x64(True):
         layout = layout.checked(np.float64)
         if layout.ordered:
             layout, _ = measured(layout, mean, factor)
-        scores = score(layout, places, factor, display)
-    white = np.linalg.solve(factor, (draws - mean).reshape(-1, len(mean)).T).T
+        found = judged(layout, draws, where, mean, factor, display)
+        more = min(MORE * len(where), int(found.effective_draws))
+        if points is None and found.outcome == "warn" and more >= 2 * len(where):
+            display.say(f"{len(where)} gradients cannot tell. Another pass takes {more}.")
+            found = judged(layout, draws, spread_evenly(draws, more), mean, factor, display)
+    return found
+
+
+def judged(
+    layout: Layout,
+    draws: NDArray[np.float64],
+    where: NDArray[np.int64],
+    mean: NDArray[np.float64],
+    factor: NDArray[np.float64],
+    display: Display,
+) -> Certificate:
+    """One pass, with gradients at the draws `where` says."""
+    d = len(mean)
+    scored = draws.reshape(-1, d)[where]
+    begun = evenly(len(where), min(len(where), MOST_STARTS))
+    ends = proposals(len(begun), d)
+    places = Places(scored, scored[begun] if len(begun) < len(where) else scored[:0], mean + ends @ factor.T)
+    scores = score(layout, places, factor, display)
+    white = np.linalg.solve(factor, (draws - mean).reshape(-1, d).T).T
     evidence = Evidence(white.reshape(draws.shape), white[where], scores.gradient @ factor)
     tried = moves(white[where][begun], ends, scores.log_density, scores.proposed)
-    return certificate(model, evidence, tried, where, mean, factor, len(layout))
+    return certificate(layout.given, evidence, tried, where, mean, factor, len(layout))
 
 
 def certificate(
