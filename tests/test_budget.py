@@ -110,3 +110,9 @@ def test_seconds_leave_half_for_the_draws():
         fit = run(draws=10**9, tune=10**9, thinning=1, budget=1.0)
     assert fit.attributes["tune_moves"] > 0
     assert fit.draws > 0
+
+
+def test_no_time_at_all_buys_a_draw():
+    """Before anything is known of the speed of moves."""
+    with pytest.warns(lwa.LwaWarning, match="budget"):
+        assert run(draws="auto", budget=1e-9).draws == 1

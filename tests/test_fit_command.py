@@ -436,7 +436,7 @@ REFUSED = {
     "budget": (nothing, ["late ~ 1", "flights.csv", "--budget", "soon"], "--budget 'soon' is not under", "'10 min'"),
     "no time": (
         nothing,
-        ["late ~ 1", "flights.csv", "--budget", "0.000001s"],
+        ["late ~ 1", "flights.csv", "--budget", "0.000001s", "--draws", "10"],
         "There are no draws: ",
         "Pass a larger budget",
     ),

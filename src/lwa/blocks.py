@@ -175,7 +175,8 @@ class Player:
     def affordable(self) -> int:
         """Moves that what is left of the budget allows, at the speed so far."""
         rows = self.meter.rows_left() / self.run.rows_a_move
-        seconds = self.rate * self.meter.seconds_left() if self.rate else float("inf")
+        left = self.meter.seconds_left()
+        seconds = self.rate * left if self.rate or left <= 0 else float("inf")
         return int(max(1.0, min(rows, seconds, 2.0**62)))
 
     @property
