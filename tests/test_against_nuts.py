@@ -189,7 +189,7 @@ def of_mean_and_variance(fit):
     return [stats.ttest_1samp(of_chains.mean(1), right).pvalue for of_chains, right in ((z, 0.0), (z**2, 1.0))]
 
 
-@pytest.mark.parametrize("target", ["powered", "subposterior"])
+@pytest.mark.parametrize("target", [pytest.param("powered", marks=pytest.mark.slow), "subposterior"])
 def test_polishing_moves_draws_to_the_full_posterior(target):
     fit = tiny(target=target)
     polished = fit.polish(passes=20, draws=20, progress=False)

@@ -113,6 +113,7 @@ def test_help(call):
     assert "summary" in out
 
 
+@pytest.mark.slow
 def test_compare(call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     asked = ["--rows", "2e3", "--budget", "1 s", "--methods", "lwa, metropolis", "--subset-size", "100"]

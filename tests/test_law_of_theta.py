@@ -70,6 +70,7 @@ def test_the_comparison_can_tell_one_L_from_another():
     assert worst_p_value(simulate(1, 5), cell_probabilities(law(2))) < 1e-6
 
 
+@pytest.mark.slow
 def test_the_exact_law_approaches_the_mixture():
     """Total variation to Σ_U ν(U) π(θ|Y_U) falls with L; U's own law is ν at every L."""
     mixture = exact.mixture(EPSILON, POWER)
@@ -80,6 +81,7 @@ def test_the_exact_law_approaches_the_mixture():
     np.testing.assert_allclose(joint.sum(1), exact.weights(EPSILON), atol=1e-10)
 
 
+@pytest.mark.slow
 def test_the_grid_is_fine_enough():
     """Halving the grid's step moves no cell by more than a tenth of the Monte Carlo error."""
     fine = np.linspace(exact.GRID[0], exact.GRID[-1], 2 * len(exact.GRID) - 1)

@@ -79,6 +79,7 @@ def test_remainders_of_third_order_vanish_as_they_should():
         np.testing.assert_allclose(off, off[0], atol=1e-7)
 
 
+@pytest.mark.slow
 def test_the_choice():
     """Up to 64 parameters U is transported; more are expanded; either can be asked for."""
     data, _ = levels()

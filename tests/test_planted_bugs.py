@@ -49,7 +49,7 @@ def uniform_instead(U, candidate, weight, epsilon, *, right=algorithm.refresh, N
     return right(U, candidate._replace(incoming=incoming[None], statistics=statistics), weight, epsilon, **options)
 
 
-@pytest.mark.parametrize("bug", [next_row_instead, uniform_instead])
+@pytest.mark.parametrize("bug", [pytest.param(next_row_instead, marks=pytest.mark.slow), uniform_instead])
 def test_a_duplicate_redrawn_instead_of_a_self_loop(bug):
     with jax.enable_x64(True):
         check_proposals(1)

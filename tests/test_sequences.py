@@ -399,6 +399,7 @@ def test_what_does_not_fit_ordered_data(options, message):
         lwa.sample(AR, Y[:500], subset_size=20, draws=20, tune=20, chains=2, progress=False, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:In .* of the moves the subset's curvature:lwa.LwaWarning")
 def test_windows_that_are_too_short_are_refused_with_a_length_that_does():
     model = lwa.arma(1, 1)

@@ -171,6 +171,7 @@ def test_leverage_is_used_where_uniform_subsets_miss_a_direction(share, helps):
         assert not leverage_helps(layout, settings(leverage=False), 50, reference)
 
 
+@pytest.mark.slow
 def test_too_few_rows_are_refused_with_a_number_that_does():
     model, data, _ = logistic(20_000, 10, seed=1)
     with pytest.raises(lwa.InputError, match=r"subset_size=9 is too small .* Pass subset_size=\d+") as refused:
@@ -180,6 +181,7 @@ def test_too_few_rows_are_refused_with_a_number_that_does():
     assert np.isfinite(fit.posterior["beta"]).all()
 
 
+@pytest.mark.slow
 def test_the_smallest_subset_that_will_do():
     model, data, _ = logistic(20_000, 4, seed=2)
     fit = lwa.sample(model, data, subset_size="auto", draws=20, tune=20, seed=1, progress=False)
@@ -200,6 +202,7 @@ def test_the_smallest_subset_that_will_do():
         lwa.sample(model, data, subset_size="auto", tolerance=2, progress=False)
 
 
+@pytest.mark.slow
 def test_a_budget_bounds_the_subset():
     model, data, _ = logistic(20_000, 4, seed=2)
     options = {"summary": lwa.summaries.Curvature(), "transport": False, "draws": 20, "tune": 20}
@@ -213,7 +216,7 @@ def test_a_budget_bounds_the_subset():
 def test_a_thousand_parameters_are_told_what_to_do_before_any_pass():
     model, data, _ = logistic(2000, 1000, seed=1)
     with pytest.raises(lwa.InputError, match=r"GiB of curvature along\. Pass subset_move=lwa\.subsets\.Fixed\(\)"):
-        lwa.sample(model, data, subset_size=1000, progress=False)
+        lwa.sample(model, data, subset_size=1000, transport=True, progress=False)
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
         "versions": {name: version(name) for name in ("jax", "jaxlib", "numpy")}
         | {"python": platform.python_version()},
         "seed": settings.seed,
+        "model": run.layout.described or None,
         "target": settings.target,
         "exact": settings.exact,
         "subset_size": settings.subset_size,

@@ -110,13 +110,10 @@ def fit_and_save(
 
 
 def with_command(run: Result, command: Sequence[str]) -> Result:
-    """The run with the command that repeats it, and what the model chose on seeing the data."""
+    """The run with the command that repeats it."""
     seeded = any(word == "--seed" or word.startswith("--seed=") for word in command)
     again = [*command, *([] if seeded else ["--seed", str(run.attributes["seed"])])]
-    told = {"command": " ".join(map(as_typed, again))}
-    if run.origin is not None and (described := run.origin.rows.described):
-        told["model"] = described
-    return replace(run, attributes={**run.attributes, **told})
+    return replace(run, attributes={**run.attributes, "command": " ".join(map(as_typed, again))})
 
 
 def as_typed(word: str) -> str:

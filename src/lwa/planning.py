@@ -128,7 +128,8 @@ def plan(
     d = layout.model.dimension
     carried = not (layout.ordered or second_order(layout, settings))
     room = LARGEST_CARRIED / (4 * d * (d + 3) * settings.chains) if carried else np.inf
-    n, most = min(SMALLEST, layout.available), int(min(layout.available, most_rows, room))
+    n = min(SMALLEST, layout.available)
+    most = max(n, int(min(layout.available, most_rows, room)))
     while True:
         try:
             pilot = tried(min(n, most), [list(PILOT_CHAINS)])

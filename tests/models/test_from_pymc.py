@@ -11,7 +11,7 @@ import pymc as pm
 import pytest
 
 import lwa
-from lwa.models.from_pymc import precision_kept
+from lwa.models.precision import precision_kept
 
 N, GROUPS = 40, 3
 rng = np.random.default_rng(0)

@@ -672,6 +672,7 @@ def test_sample_binds_and_labels():
             lwa.certify(glm, data.replace({"group": {"two": "zwei"}}), draws, progress=False)
 
 
+@pytest.mark.slow
 def test_rivals_and_comparisons_bind_too():
     data = simulated("poisson", 500, 6)
     glm = lwa.glm("y ~ x + group", "poisson")
@@ -688,7 +689,7 @@ def test_rivals_and_comparisons_bind_too():
     ("formula", "family", "options"),
     [
         ("y ~ x + many", "gaussian", {}),
-        ("y ~ x*many + a", "student_t", {}),
+        pytest.param("y ~ x*many + a", "student_t", {}, marks=pytest.mark.slow),
         ("flag ~ many + many:x + z", "bernoulli", {"weights": "z"}),
         ("flag ~ 0 + many + a:many", "bernoulli", {"link": "probit"}),
         ("k ~ x + many", "binomial", {"trials": 2}),

@@ -1,11 +1,7 @@
 """PyMC models as they are."""
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
-
-import jax
 
 from lwa.errors import InputError
 from lwa.models.model import Model
@@ -45,19 +41,7 @@ def from_pymc(model: Any, *, constants: Sequence[str] = ()) -> Model:
     ['log(sigma)', 'slope']
     """
     try:
-        with precision_kept():
-            from lwa.models.pymc_graphs import adapt
+        from lwa.models.pymc_graphs import adapt
     except ImportError as error:
         raise InputError(f"lwa.from_pymc needs PyMC, which is not there ({error}). pip install 'lwa[pymc]'.") from error
     return adapt(model, constants)
-
-
-@contextmanager
-def precision_kept() -> Iterator[None]:
-    """JAX's precision stays the user's: PyTensor sets it for the whole process where its JAX functions are imported."""
-    with ThreadPoolExecutor(1) as another:  # a new thread sees what is set for the process, whatever `with` we are in
-        before = another.submit(lambda: jax.config.jax_enable_x64).result()
-    try:
-        yield
-    finally:
-        jax.config.update("jax_enable_x64", before)  # type: ignore[no-untyped-call]

@@ -23,15 +23,18 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
-from pytensor.link.jax.dispatch.basic import jax_funcify
 from pytensor.tensor import constant
 from pytensor.tensor.random.op import RandomVariable
 
 from lwa.errors import ModelError
 from lwa.models.check import users_function
 from lwa.models.model import Model
+from lwa.models.precision import precision_kept
 from lwa.models.some_rows import FEW_ROWS, few_and_one, of_no_row, quoted
 from lwa.rows import as_rows
+
+with precision_kept():
+    from pytensor.link.jax.dispatch.basic import jax_funcify
 
 MODE: Any = JAX
 REWRITES = MODE.including("local_check_parameter_to_ninf_switch").optimizer

@@ -87,7 +87,7 @@ def require_ours(target: Path) -> None:
 def page(fit: "Result") -> str:
     """All of it, as text."""
     reading = read(fit)
-    title = f"{reading.told.get('method', 'lwa')}: {', '.join(fit.posterior)}"
+    title = f"{reading.told.get('method', 'lwa')}: {subject(reading)}"
     style = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
     head = HEAD.format(generator=GENERATOR, version=__version__, title=join(shortened(title)), style=style)
     parts = sections(reading)
@@ -112,7 +112,12 @@ def header(reading: Reading) -> Markup:
     words = f"{reading.chains} chains × {fit.draws:,} draws of {scalars}{rows}, {how}"
     count = len(warnings_of(reading))
     warned = tag("a", f"{count} warning{'s' if count > 1 else ''}", href="#warnings", class_="flag") if count else None
-    return tag("header", tag("h1", shortened(", ".join(fit.posterior))), tag("p", words, ". ", warned))
+    return tag("header", tag("h1", shortened(subject(reading))), tag("p", words, ". ", warned))
+
+
+def subject(reading: Reading) -> str:
+    """The formula, where the model came from one; else the parameters' names."""
+    return str(reading.told.get("model") or "").partition(", family ")[0] or ", ".join(reading.fit.posterior)
 
 
 def shortened(words: str, most: int = 80) -> str:

@@ -103,9 +103,9 @@ def call(reading: Reading) -> str:
     given = {
         name: typed(name, value)
         for name, value in options.items()
-        if value is not None and name not in ("filling", "method") and value not in DEFAULTS.get(name, ())
+        if value is not None and name != "method" and value not in DEFAULTS.get(name, ())
     }
-    if settings.get("filling") or (reading.rival and settings.get("draws") is None):
+    if reading.rival and settings.get("draws") is None:
         given["draws"] = "'auto'"
     if reading.rival and given.get("thinning") == "1":
         del given["thinning"]
