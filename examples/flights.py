@@ -115,7 +115,7 @@ def figure(found: pd.DataFrame, path: Path) -> None:
     drawn, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
     left.errorbar(origins["flights"], origins["mean"], 2 * origins["sd"], fmt=".", ms=4, lw=0.8, color="tab:blue")
     for name, flights, mean in zip(labels, origins["flights"], origins["mean"], strict=True):
-        if flights < 30 or abs(mean) > 0.95:
+        if flights < 30 or mean < -1:
             left.annotate(name, (flights, mean), (4, 3), textcoords="offset points", fontsize=7)
     left.axhline(0, lw=0.6, color="grey")
     left.set(xscale="log", xlabel="flights of the origin", ylabel="log odds of being late, against ABE")

@@ -62,6 +62,7 @@ def test_predicted_acceptance_is_that_of_independent_proposals(rows):
     assert found == pytest.approx(exact, abs=0.02)
 
 
+@pytest.mark.slow
 def test_a_skewed_posterior_of_many_parameters_gets_trajectories_and_a_gaussian_one_none():
     y = np.random.default_rng(3).exponential(size=(3000, 12))
     model = lwa.Model(gamma_terms, lambda theta: -0.005 * jnp.sum(theta**2), jnp.zeros(12))

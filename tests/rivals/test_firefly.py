@@ -255,6 +255,7 @@ def test_a_planted_bug_is_seen(bug):
     assert t > 7
 
 
+@pytest.mark.slow
 def test_few_rows_a_step():
     demo = logistic(100_000, 10, seed=1)
     run = lwa.rivals.sample(

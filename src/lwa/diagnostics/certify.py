@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.diagnostics.certificate import Certificate, standard_errors_a_bar
+from lwa.diagnostics.certificate import RESOLUTION, Certificate, standard_errors_a_bar
 from lwa.diagnostics.draws import at_least_two_chains, draws_of, spread, spread_evenly
 from lwa.diagnostics.gradients import Places, evenly, score
 from lwa.diagnostics.monte_carlo_error import effective_draws
@@ -21,8 +21,8 @@ from lwa.progress import Display
 
 MOST_STARTS = 500
 """Draws from which moves start. More parameters need more gradients, but no more moves: these are a second opinion."""
-MORE = 4
-"""Times the gradients of the first pass, of a second one."""
+MORE, MOST_POINTS = 4, 6000
+"""Gradients of a second pass: as many times those of the first, or so many if the first one's bars ask for them."""
 
 
 def certify(
@@ -38,8 +38,8 @@ def certify(
     those draws to as many of a Gaussian with their mean and covariance, made from random numbers with a fixed seed.
     Such moves leave π as it is: if they change the mean or variance of the draws, these are not π's.
 
-    Where the first pass cannot tell though the draws are many, a second one takes gradients at four times as many.
-    No check sees a mode never visited.
+    Where the first pass cannot tell though the draws are many, a second one takes gradients at four times as many, or
+    more. No check sees a mode never visited.
 
     Parameters
     ----------
@@ -79,11 +79,18 @@ def certify(
         if layout.ordered:
             layout, _ = measured(layout, mean, factor)
         found = judged(layout, draws, where, mean, factor, display)
-        more = min(MORE * len(where), int(found.effective_draws))
+        more = min(enough(found), int(found.effective_draws))
         if points is None and found.outcome == "warn" and more >= 2 * len(where):
             display.say(f"{len(where)} gradients cannot tell. Another pass takes {more}.")
             found = judged(layout, draws, spread_evenly(draws, more), mean, factor, display)
     return found
+
+
+def enough(found: Certificate) -> int:
+    """Gradients with which bars would be short enough to tell: they fall like 1/√points, and half as many more."""
+    vague = [(one.bar / (RESOLUTION * one.tolerance)) ** 2 for one in found.findings if one.unclear]
+    asked = int(1.5 * max(vague, default=0.0) * found.points)
+    return max(MORE * found.points, min(asked, MOST_POINTS))
 
 
 def judged(
