@@ -183,8 +183,9 @@ def main() -> None:
     figure(found, chosen.figure or chosen.out / "covertype.png")
     told = fit.attributes
     print(fit.certificate.verdict)
-    unclear = [finding.words for finding in fit.certificate.findings if finding.unclear]
-    print(f"{len(unclear)} of {len(fit.certificate.findings)} findings are unclear: {'; '.join(unclear)}.")
+    for finding in fit.certificate.findings:
+        if finding.unclear:
+            print(f"Unclear: {finding.words}.")
     print(found.sort_values("rows").round(3).to_string())
     read = told["rows_read"] / (told["moves"] * told["settings"]["chains"])
     print(f"{told['rows']:,} rows, {len(found)} coefficients, subsets of {told['subset_size']:,}.")
