@@ -537,3 +537,17 @@ def test_a_loaded_run_asks_for_model_and_data(tmp_path):
     fit.save(tmp_path / "run")
     with pytest.raises(lwa.InputError, match=r"lwa.certify\(model, data, fit\)"):
         lwa.load(tmp_path / "run").certify()
+
+
+def test_a_second_look_where_the_first_cannot_tell():
+    """Thirty failures and no success: exact draws of a skewed posterior, by its distribution function."""
+    model = lwa.Model(lambda t, y: -jax.nn.softplus((1 - 2 * y) * t), lambda t: -0.08 * t**2, init=0.0)
+    grid = np.linspace(-15, 5, 40_001)
+    log = -30 * np.logaddexp(0, grid) - 0.08 * grid**2
+    below = np.cumsum(np.exp(log - log.max()))
+    draws = {"theta": np.interp(np.random.default_rng(1).random((4, 10_000)), below / below[-1], grid)}
+    first = lwa.certify(model, np.zeros(30), draws, points=300, **QUIET)
+    assert (first.outcome, first.points) == ("warn", 300)
+    found = lwa.certify(model, np.zeros(30), draws, **QUIET)
+    assert found.passed
+    assert found.points >= 1200
