@@ -125,6 +125,13 @@ def calibrate(model: Model, reference: Reference, power: float, *, transport: bo
     return Calibration(model, reference, power, frame_of(reference) if transport else None)
 
 
+def identified_by_rows(reference: Reference) -> NDArray[np.float64]:
+    """Directions that the rows, not the prior alone, identify, `(d, r)`, in which the curvature of all rows is 1."""
+    share, axes = np.linalg.eigh(reference.factor.T @ reference.curvature @ reference.factor)
+    kept = share > OWN_SHARE
+    return reference.factor @ axes[:, kept] / np.sqrt(share[kept])
+
+
 def frame_of(reference: Reference) -> Frame:
     """Directions in which the rows identify the posterior, and their curvature there."""
     factor, whitening = reference.factor, reference.whitening

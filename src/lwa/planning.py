@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.algorithm import Subset
-from lwa.calibration import Calibration, calibrate, expansion_of
+from lwa.calibration import Calibration, calibrate, expansion_of, identified_by_rows
 from lwa.errors import InputError
 from lwa.layout import Layout
 from lwa.memory import Memory
@@ -264,11 +264,12 @@ def leverage_helps(layout: Layout, settings: Settings, n: int, reference: Refere
     model, rows = layout.model, layout.full
     if settings.leverage != "auto" or n == len(rows):
         return settings.leverage is True
+    identified = identified_by_rows(reference)
     for pilot in range(PILOT_SUBSETS):
         drawn = generator(settings.seed, Purpose.SUBSET_PILOT, pilot, n).choice(len(rows), n, replace=False)
         few = sums_over(model, in_blocks(rows.take(np.sort(drawn))), reference.theta)
-        own = reference.factor.T @ (len(rows) / n * few.curvature + reference.prior_curvature) @ reference.factor
-        if np.linalg.eigvalsh(own)[0] < WEAKEST:
+        own = identified.T @ (len(rows) / n * few.curvature) @ identified
+        if np.linalg.eigvalsh(own).min(initial=1.0) < WEAKEST:
             return True
     return False
 
