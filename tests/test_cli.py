@@ -8,25 +8,9 @@ import numpy as np
 import pytest
 
 import lwa
-from lwa.cli import main
 from tests.support import run
 
 DEMO = ["demo", "--rows", "2000", "--subset-size", "50", "--draws", "50"]
-
-
-@pytest.fixture
-def call(monkeypatch, capsys):
-    """Run a command in this process; returns its exit code, what it printed and what it complained of."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["lwa", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "200")
-        with pytest.raises(SystemExit) as left:
-            main()
-        printed = capsys.readouterr()
-        return left.value.code or 0, printed.out, printed.err
-
-    return call
 
 
 def test_demo_and_summary(call, tmp_path):

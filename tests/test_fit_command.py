@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lwa
-from lwa.cli import as_options, main
+from lwa.cli import as_options
 from lwa.diagnostics.certificate import Certificate
 from lwa.for_scripts import plain
 from lwa.rows import shards
@@ -39,21 +39,6 @@ def place(tmp_path, monkeypatch):
     monkeypatch.setenv("LWA_CACHE", str(tmp_path / "cache"))
     flights().to_csv("flights.csv", index=False)
     return tmp_path
-
-
-@pytest.fixture
-def call(monkeypatch, capsys):
-    """Run a command in this process; returns its exit code, what it printed and what it complained of."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["lwa", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "200")
-        with pytest.raises(SystemExit) as left:
-            main()
-        printed = capsys.readouterr()
-        return left.value.code or 0, printed.out, printed.err
-
-    return call
 
 
 # What it does

@@ -6,23 +6,8 @@ import sys
 import pytest
 
 import lwa
-from lwa.cli import main
 from lwa.report.page import page
 from tests.report.made import certificate, fit
-
-
-@pytest.fixture
-def call(monkeypatch, capsys):
-    """Run a command in this process; returns its exit code, what it printed and what it complained of."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["lwa", *map(str, arguments)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        printed = capsys.readouterr()
-        return left.value.code or 0, printed.out, printed.err
-
-    return call
 
 
 @pytest.fixture

@@ -1,0 +1,22 @@
+"""What tests of commands share."""
+
+import sys
+
+import pytest
+
+from lwa.cli import main
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    """Run a command in this process; returns its exit code, what it printed and what it complained of."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["lwa", *map(str, arguments)])
+        monkeypatch.setenv("COLUMNS", "200")
+        with pytest.raises(SystemExit) as left:
+            main()
+        printed = capsys.readouterr()
+        return left.value.code or 0, printed.out, printed.err
+
+    return call
