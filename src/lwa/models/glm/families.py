@@ -37,7 +37,7 @@ class Family:
 
 @jax.custom_jvp
 def softplus(x: Array) -> Array:
-    """log(1 + eˣ), whose derivative does not need it: gradients of a logistic regression take half as long."""
+    """log(1 + eˣ), whose derivative does not ask for its logarithm, as `jax.nn.softplus`'s does."""
     return jax.nn.softplus(x)
 
 

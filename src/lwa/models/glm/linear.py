@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
@@ -36,9 +37,9 @@ class LinearPredictors(Predictors):
 
     def gram(self, h: Array, rows: Mapping[str, Array]) -> Array:
         """Equation by equation, parameter by parameter."""
-        several, blocks = self.equations, [[None] * h.shape[1] for _ in range(h.shape[1])]
-        found: list[list[Array]] = blocks  # type: ignore[assignment]
-        for i in range(h.shape[1]):
+        several, m = self.equations, h.shape[1]
+        found: list[list[Any]] = [[None] * m for _ in range(m)]
+        for i in range(m):
             for j in range(i + 1):
                 if i < several:
                     own = self.design.gram(h[:, i, j], rows)
