@@ -91,3 +91,17 @@ def test_the_choice():
     asked = lwa.sample(model, few, transport="second_order", **options).attributes
     assert asked["transport"] == "second_order"
     assert asked["settings"]["transport"] == "second_order"
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (lwa.arma(1, 0), "ordered rows"),
+        (lwa.Model(lambda mu, y: -0.5 * (y - float(mu)) ** 2, lambda mu: 0.0, init=0.0), "not JAX"),
+    ],
+    ids=["ordered", "python"],
+)
+def test_where_it_is_not_there_it_is_refused(model, words):
+    y = np.random.default_rng(1).normal(size=200)
+    with pytest.raises(lwa.InputError, match=f"second_order' is not there for .*{words}"):
+        lwa.sample(model, y, subset_size=50, draws=5, tune=5, transport="second_order", progress=False)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lwa.algorithm import Subset
 from lwa.blocks import Run
-from lwa.errors import LwaWarning, ModelError
+from lwa.errors import InputError, LwaWarning, ModelError
 from lwa.layout import Layout
 from lwa.parameters.choice import choose_kernel
 from lwa.parameters.gradient import Gradient
@@ -130,6 +130,9 @@ def look_through(layout: Layout, gathering: Gathering | None, display: Display) 
 
 def require_calibration(layout: Layout, settings: Settings) -> None:
     """Refuse, before any costly pass, a model or a size for which there is no calibrated target."""
+    if settings.transport == "second_order" and (layout.ordered or layout.model.host):
+        what = "ordered rows" if layout.ordered else "a model that is not JAX"
+        raise InputError(f"transport='second_order' is not there for {what}. Leave it out, or pass transport=True.")
     if not layout.model.host:
         require_derivatives(layout.model, layout.full.take(np.zeros(1, np.int64)))
     require_room(layout, settings)

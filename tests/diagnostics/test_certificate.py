@@ -1,6 +1,7 @@
 """The certificate condemns wrong draws, says by how much, passes exact ones, and refuses what it cannot judge."""
 
 import json
+import threading
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -551,3 +552,15 @@ def test_a_second_look_where_the_first_cannot_tell():
     found = lwa.certify(model, np.zeros(30), draws, **QUIET)
     assert found.passed
     assert found.points >= 1200
+
+
+def test_a_model_in_python_is_called_on_the_callers_thread():
+    seen = set()
+
+    def log_likelihood(mu, y):
+        seen.add(threading.current_thread())
+        return -0.5 * (y - float(mu)) ** 2
+
+    model = lwa.Model(log_likelihood, lambda mu: 0.0, init=0.0)
+    lwa.certify(model, Y, {"theta": Y.mean() + 0.1 * np.random.default_rng(1).normal(size=(2, 200))}, **QUIET)
+    assert seen == {threading.main_thread()}

@@ -132,12 +132,14 @@ type Add = Callable[[Sums, Batch], Sums]
 class Lanes:
     """Blocks of rows added up by turns, each lane on a thread of its own, while the next ones are read.
 
-    Lanes are as many on every machine, so that sums are the same on all.
+    Lanes are as many on every machine, so that sums are the same on all. A single one is the caller's own thread, where
+    a function that is not JAX is to be called.
     """
 
     def __init__(self, zero: Sums, add: Add, count: int) -> None:
         self.sums, self.adding = [zero] * count, add
-        self.threads = [ThreadPoolExecutor(1, thread_name_prefix="lwa-gradients") for _ in range(count)]
+        several = count if count > 1 else 0
+        self.threads = [ThreadPoolExecutor(1, thread_name_prefix="lwa-gradients") for _ in range(several)]
         self.last: list[Future[None] | None] = [None] * count
         self.blocks = 0
 
@@ -154,6 +156,8 @@ class Lanes:
         """To the lane whose turn it is, once it is done with its last block."""
         lane = self.blocks % len(self.sums)
         self.blocks += 1
+        if not self.threads:
+            return self._add(lane, batch)
         self._wait(lane)
         self.last[lane] = self.threads[lane].submit(self._add, lane, batch)
 
