@@ -186,7 +186,7 @@ def fit(
         bool,
         typer.Option(
             rich_help_panel=OUTPUT,
-            help="Say how far the draws are from the posterior of all rows, at one pass over them.",
+            help="Say how far the draws are from the posterior of all rows, at a pass or two over them.",
         ),
     ] = True,
     page: Annotated[
