@@ -25,7 +25,7 @@ from lwa.reference import Reference
 from lwa.rows import Rows
 from lwa.rows.slots import to_columns
 from lwa.subsets.chain import Chain
-from lwa.subsets.tape import Entries, TapeWriter
+from lwa.subsets.tape import Entries, TapeWriter, Written
 from lwa.target import Given, Target, Terms
 
 ADAPT_EVERY = 32
@@ -90,6 +90,15 @@ class Moves(NamedTuple):
     extra: dict[str, NDArray[Any]]
 
 
+class Held(NamedTuple):
+    """A cohort between two moves: all that its next ones depend on, as NumPy's arrays."""
+
+    moves: int
+    state: State
+    written: Written  # the tape before the page that holds the next move
+    recent: NDArray[Any]  # θ of the moves since adaptation last looked
+
+
 class Cohort:
     """Some chains of a run, side by side: their tape, their θ and where they are on it."""
 
@@ -102,8 +111,11 @@ class Cohort:
         counts: Any,
         theta: Any,
         warming: Sequence[Future[None]] = (),
+        *,
+        held: bool = False,
     ) -> None:
-        self.problem, self.chains, self.warming = problem, chains, warming
+        """`held` is whether it will be asked what it holds."""
+        self.problem, self.chains, self.warming, self.holds = problem, chains, warming, held
         with jax.enable_x64(True):
             self.state = first_state(problem, rows, theta, problem.subsets.given(U), counts)
             self.draws = blank_page(problem, self.state, problem.page)
@@ -114,7 +126,8 @@ class Cohort:
         self.entries: Entries
         self.tape: Tape
         self.written = 0
-        self.coming: Callable[[], tuple[Entries, Any]] = self._write_ahead()
+        self.begun: Written | None = None  # the tape before the page at hand
+        self.coming: Callable[[], tuple[Entries, Any, Written | None]] = self._write_ahead()
 
     def run(self, stop: int) -> Moves:
         """Play up to the `stop`-th move of the run."""
@@ -151,13 +164,42 @@ class Cohort:
     def _adapt_every(self) -> int:
         return min(ADAPT_EVERY, self.problem.page)
 
-    def _write_ahead(self) -> Callable[[], tuple[Entries, Any]]:
+    def held(self) -> Held:
+        """What it holds now, copied."""
+        at, every = self.moves % self.problem.page, self._adapt_every
+        if at:
+            written = self.begun
+        else:  # where Python runs the model, the next page is not begun yet
+            written = self.writer.held() if self.problem.host else self.coming()[2]
+        assert written is not None
+        recent = np.array(self.draws.theta[at - at % every : at])
+        return Held(self.moves, jax.tree.map(np.array, self.state), written, recent)
+
+    def go_on_from(self, held: Held) -> None:
+        """Take up where another process was; the page at hand is written again."""
+        page, at = self.problem.page, held.moves % self.problem.page
+        if not self.problem.host:
+            self.coming()  # its writer must not run while it is set back
+        with jax.enable_x64(True):
+            self.writer.go_back(held.written)
+            self.moves, self.written = held.moves - at, held.moves // page
+            self.state = held.state if self.problem.host else jax.tree.map(unshared, held.state)
+            self.coming = self._write_ahead()
+            if at:
+                self._next_page()
+                theta = np.array(self.draws.theta)
+                theta[at - len(held.recent) : at] = held.recent
+                self.draws = self.draws._replace(theta=theta if self.problem.host else jax.device_put(theta))
+        self.moves = held.moves
+
+    def _write_ahead(self) -> Callable[[], tuple[Entries, Any, Written | None]]:
         """The next page of U and of θ's randomness: on a thread of its own, or here, once it is asked for."""
         page, self.written = self.written, self.written + 1
 
-        def write() -> tuple[Entries, Any]:
+        def write() -> tuple[Entries, Any, Written | None]:
+            before = self.writer.held() if self.holds else None
             noise = page_noise(self.problem, Purpose.THETA, self.chains, page, self.problem.page)
-            return self.writer(), noise
+            return self.writer(), noise, before
 
         return write if self.problem.host else self.ahead.submit(write).result
 
@@ -167,7 +209,7 @@ class Cohort:
 
     def _next_page(self) -> None:
         self.compiled()
-        self.entries, noise = self.coming()
+        self.entries, noise, self.begun = self.coming()
         self.coming = self._write_ahead()
         gain = np.zeros(self.problem.page) if self.frozen else steering_gain(self.moves + np.arange(self.problem.page))
         gain = np.broadcast_to(gain.astype(self.problem.dtype)[:, None], self.entries.ends.shape)

@@ -41,6 +41,15 @@ class Queue(NamedTuple):
         return Queue(self.source[start:stop], self.refreshed[start:stop], self.ends[start:stop])
 
 
+class Written(NamedTuple):
+    """Where a tape is between two pages: all that the next ones depend on."""
+
+    U: Subset
+    store: Page | None
+    queues: list[Queue]
+    pages: int  # of transitions
+
+
 class TapeWriter:
     """The U chains of a cohort, a page of moves at each call.
 
@@ -61,6 +70,15 @@ class TapeWriter:
             while min(len(queue.source) for queue in self.queues) < self.subsets.moves:
                 self._advance()
             return self._cut()
+
+    def held(self) -> Written:
+        """Where it is. U is copied, since the next page takes its memory over."""
+        return Written(jax.tree.map(np.array, self.U), self.store, list(self.queues), self.written)
+
+    def go_back(self, written: Written) -> None:
+        """To where it was then."""
+        self.U, self.store = jax.tree.map(np.array, written.U), written.store
+        self.queues, self.written = list(written.queues), written.pages
 
     def _advance(self) -> None:
         """Another page of transitions behind those in store."""

@@ -1,0 +1,124 @@
+"""The state of a run on disk: the last two generations of it, each written whole or not at all.
+
+A generation is one file, `state-00000012.lwa`:
+
+    magic, 8 bytes | length of the rest | its CRC-32 | a ZIP of `.npy` arrays, one of which is JSON
+
+It is written under another name, synced and renamed. Nothing in it is pickled, and nothing is executed.
+"""
+
+import json
+import os
+import struct
+import zipfile
+import zlib
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lwa.errors import RunFolderError
+
+MAGIC = b"lwastate"
+HEADER = struct.Struct("<8sQI")
+NAMES = "state-" + 8 * "[0-9]" + ".lwa"
+PARTIAL = "state.partial"
+HEAD = "head"
+"""The array that holds JSON."""
+KEPT = 2
+"""Generations: should the last be damaged, the one before goes on."""
+
+type Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What was true at one moment."""
+
+    number: int
+    head: dict[str, Any]
+    arrays: Arrays
+
+
+def write(folder: Path, number: int, head: dict[str, Any], arrays: Arrays) -> None:
+    """Write a generation; older ones go once it is safe."""
+    content = packed(head, arrays)
+    write_whole(folder / f"state-{number:08d}.lwa", content, folder / PARTIAL)
+    for old in sorted(folder.glob(NAMES))[:-KEPT]:
+        old.unlink(missing_ok=True)
+
+
+def newest(folder: Path) -> tuple[Generation, list[str]]:
+    """The last generation that is whole, and what is wrong with later ones."""
+    faults: list[str] = []
+    for path in sorted(folder.glob(NAMES), reverse=True):
+        try:
+            return Generation(int(path.stem.removeprefix("state-")), *unpacked(path.read_bytes())), faults
+        except (OSError, ValueError) as error:
+            faults.append(f"{path.name} is damaged ({error})")
+    found = "; ".join(faults) or "there is none"
+    raise RunFolderError(f"{folder} holds no checkpoint to go on from: {found}. Start the run anew in another folder.")
+
+
+def packed(head: dict[str, Any], arrays: Arrays) -> bytes:
+    """A generation as bytes."""
+    told = np.frombuffer(json.dumps(head).encode(), np.uint8)
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, values in ({HEAD: told} | arrays).items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asarray(values), allow_pickle=False)
+    content = buffer.getvalue()
+    return HEADER.pack(MAGIC, len(content), zlib.crc32(content)) + content
+
+
+def unpacked(content: bytes) -> tuple[dict[str, Any], Arrays]:
+    """The generation that these bytes are; ValueError where they are not one, or not as they were written."""
+    if len(content) < HEADER.size:
+        raise ValueError("it was cut off")
+    magic, length, checksum = HEADER.unpack_from(content)
+    body = content[HEADER.size :]
+    if magic != MAGIC:
+        raise ValueError("it is no checkpoint of lwa")
+    if len(body) != length:
+        raise ValueError("it was cut off")
+    if zlib.crc32(body) != checksum:
+        raise ValueError("its checksum is not its own")
+    try:
+        with zipfile.ZipFile(BytesIO(body)) as archive:
+            arrays = {
+                name.removesuffix(".npy"): np.lib.format.read_array(BytesIO(archive.read(name)), allow_pickle=False)
+                for name in archive.namelist()
+            }
+        head = json.loads(arrays.pop(HEAD).tobytes())
+    except (KeyError, zipfile.BadZipFile, RecursionError) as error:
+        raise ValueError(f"it cannot be read: {error}") from None
+    if not isinstance(head, dict):
+        raise ValueError("its head is no description")
+    return head, arrays
+
+
+def write_whole(path: Path, content: bytes, partial: Path) -> None:
+    """Under another name, synced, renamed, and the folder synced: after a power cut the file is whole or not there."""
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        sync_folder(path.parent)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """What was renamed in a folder stays renamed."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,80 @@
+"""Draws on their way to disk: one file of records, appended to and never rewritten.
+
+`draws.rows` holds, draw after draw, one record a chain: a structured array `(draws, chains)` without a header. How many
+of them count, and their checksum, is what the last checkpoint says; whatever follows was written after it.
+"""
+
+import os
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lwa.errors import RunFolderError
+
+CHUNK = 1 << 24
+"""Bytes checked at a time."""
+
+
+@dataclass
+class Stream:
+    """A file of draws that grows."""
+
+    path: Path
+    record: np.dtype[Any]  # of one draw of one chain
+    chains: int
+    draws: int = 0
+    checksum: int = 0
+
+    @property
+    def draw_bytes(self) -> int:
+        """Bytes of one draw of all chains."""
+        return self.record.itemsize * self.chains
+
+    def append(self, variables: dict[str, NDArray[Any]]) -> None:
+        """More draws, arrays `(chains, draws, ...)` by name, synced before this returns."""
+        count = next(iter(variables.values())).shape[1]
+        records = np.empty((count, self.chains), self.record)
+        for name in self.record.names or ():
+            records[name] = np.swapaxes(variables[name], 0, 1)
+        content = records.tobytes()
+        try:
+            with self.path.open("r+b" if self.path.exists() else "wb") as file:
+                file.seek(self.draws * self.draw_bytes)  # over what a failed write may have left
+                file.write(content)
+                file.truncate()
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise RunFolderError(f"Cannot write draws to {self.path}: {error.strerror or error}.") from error
+        self.draws += count
+        self.checksum = zlib.crc32(content, self.checksum)
+
+    def verify(self) -> str:
+        """What is wrong with the file; nothing where it holds the draws that it should."""
+        size = self.draws * self.draw_bytes
+        try:
+            if self.path.exists() and self.path.stat().st_size < size or (size and not self.path.exists()):
+                return "it was cut off"
+            checksum = 0
+            with self.path.open("rb") if size else open(os.devnull, "rb") as file:
+                for first in range(0, size, CHUNK):
+                    checksum = zlib.crc32(file.read(min(CHUNK, size - first)), checksum)
+        except OSError as error:
+            return error.strerror or str(error)
+        return "" if checksum == self.checksum else "its checksum is not the checkpoint's"
+
+    def variables(self) -> dict[str, NDArray[Any]]:
+        """All draws, `(chains, draws, ...)` by name: views of the mapped file, so that memory does not grow."""
+        if self.draws == 0:
+            return {name: np.empty((self.chains, 0, *self.record[name].shape), self.record[name].base) for name in self.record.names or ()}
+        mapped = np.memmap(self.path, self.record, "r", shape=(self.draws, self.chains))
+        return {name: np.swapaxes(mapped[name], 0, 1) for name in self.record.names or ()}
+
+
+def record_of(variables: dict[str, NDArray[Any]]) -> np.dtype[Any]:
+    """The record that holds one draw of one chain, of arrays `(chains, draws, ...)` by name."""
+    return np.dtype([(name, values.dtype.str, values.shape[2:]) for name, values in variables.items()])
