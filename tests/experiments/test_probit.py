@@ -1,5 +1,7 @@
 """The probit exhibit at small scale: divergences by quadrature and from chains, and what the paper says of them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -43,6 +45,24 @@ def test_ratios_beside_the_paper(found):
     off = np.abs(found.exact / printed[:, None] - 1)[1:]
     assert (off.min(1) < 0.01).all()
     assert off.argmin(1).tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize("prior_sd", [1.0, 100.0])
+def test_no_prior_gives_the_papers_first_ratio(prior_sd):
+    posed = replace(problem(ROWS, ONES), prior_sd=prior_sd)
+    best = kl(posed.full, posed.sub(N_SUBSET, 0.0))
+    assert max(kl(posed.full, posed.sub(N_SUBSET, xi)) for xi in (0.01, -0.01)) / best < PAPER[0.01] - 0.005
+
+
+def test_why_the_sign_matters():
+    # Laplace's approximation of log π_U, whose error is of order 1/n.
+    posed, mean = problem(ROWS, ONES), ONES / ROWS
+    best = posed.sub(N_SUBSET, 0.0)
+    for xi in (0.1, 0.04, -0.04, -0.1):
+        sub, share = posed.sub(N_SUBSET, xi), mean + xi
+        bernoulli = share * np.log(share / mean) + (1 - share) * np.log((1 - share) / (1 - mean))
+        grown = kl(posed.full, sub) - kl(posed.full, best)
+        assert grown == pytest.approx(N_SUBSET * bernoulli + np.log(sub.sd / best.sd), abs=5 / N_SUBSET)
 
 
 def test_chains_agree_with_quadrature(found):

@@ -133,6 +133,13 @@ def test_the_finite_bound_of_the_probit_ends_where_a_subset_has_no_zeros_left():
     assert np.isfinite(finite_bound(PROBLEMS[1], 100, 0.5))
 
 
+def test_B_alone_does_not_measure_a_mismatch():
+    for problem in PROBLEMS:
+        for xi in (-0.1, 0.1):
+            added = kl(problem.full, problem.sub(100, xi)) - kl(problem.full, problem.sub(100, 0.0))
+            assert paper_B(problem, 100, xi) < added
+
+
 def test_the_prior_moves_the_least_divergence_away_from_zero():
     # π_U and π have the same mean where ξ = ȳ (1/n - 1/N) / b².
     problem = PROBLEMS[1]
