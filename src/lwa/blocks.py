@@ -5,8 +5,8 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from lwa.budget import Meter
 from lwa.diagnostics.autocorrelation import autocorrelation_time
-from lwa.exact import Corrected, correct, surrogates_of
+from lwa.exact import Corrected, Surrogate, correct, surrogates_of
 from lwa.layout import Layout
 from lwa.models.asking import is_theirs
 from lwa.pipeline import ADAPT_EVERY, Cohort, Moves, Problem
@@ -78,35 +78,67 @@ class Outcome:
     fault: BaseException | None = None  # what the user's function raised once there were draws
 
 
-def carry_out(run: Run, display: Display) -> Outcome:
+@dataclass
+class Sofar:
+    """A run between two blocks, besides its chains and its player: what its next blocks and its result depend on."""
+
+    path: list[Recorder]  # of tune, where that is kept
+    memory: deque[NDArray[Any]]  # θ over the last moves of tune, each `(moves, chains, d)`
+    recorders: list[Recorder]  # of draws that no keeper has taken
+    tuned: int | None = None  # moves, once tune is over
+    thinning: int = 1
+    tune_clock: list[tuple[int, float]] = field(default_factory=list)
+    surrogates: list[Surrogate] = field(default_factory=list)  # with exact=True, once tune is over
+    values: list[NDArray[np.float64]] | None = None  # log π where they are
+
+    @property
+    def draws(self) -> int:
+        """That every chain has."""
+        return least_kept(self.recorders)
+
+
+class Keeper(Protocol):
+    """What keeps a run on disk while it goes on."""
+
+    def take_up(self, player: "Player", sofar: Sofar) -> None:
+        """Put both where an earlier process left them, if there was one."""
+
+    def after_block(self, player: "Player", sofar: Sofar) -> None:
+        """Keep what is there, if it is time."""
+
+    def finish(self, player: "Player", sofar: Sofar) -> Kept:
+        """Keep everything; returns all draws."""
+
+
+def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outcome:
     """Tune, freeze, sample, block by block, until the draws are there, the budget is spent or Ctrl-C is pressed."""
     for cohort in run.cohorts:
         cohort.compiled()  # which no budget pays for
     settings, meter = run.settings, Meter(run.settings.budget)
     with interruptible() as interruption, ThreadPoolExecutor(os.cpu_count()) as pool:
         player = Player(run, meter, interruption, pool)
-        memory, warmup = tune(player, run, display)
-        tuned, tune_clock = player.position, player.clock
-        player.clock = []
-        for cohort in run.cohorts:
-            cohort.freeze()
-        thinning = settings.thinning or choose_thinning(memory, player.refresh_rate, run.problem)
-        if settings.filling and not settings.exact:
-            room = keepable(settings.chains, run.problem.target.model.dimension)
-            thinning = max(thinning, -(-player.affordable // room))
-        display.say(forecast(player, run, thinning))
-        kept, stopped, fault = (keep_exact if settings.exact else keep)(player, run, thinning, display)
-    if tuned < settings.tune and not stopped:
-        stopped = f"tune ended after {tuned} of {settings.tune} moves with its share of the budget"
+        sofar = Sofar(recorders_of(run, settings.thinning or 1), deque(), recorders_of(run, 1))
+        if keeper is not None:
+            keeper.take_up(player, sofar)
+        if sofar.tuned is None:
+            tune(player, sofar, display, keeper)
+            end_tune(player, sofar)
+        display.say(forecast(player, run, sofar.thinning))
+        stopped, fault = (keep_exact if settings.exact else keep)(player, sofar, display, keeper)
+        kept = stacked(sofar.recorders, run, settings.draws) if keeper is None else keeper.finish(player, sofar)
+        warmup = stacked(sofar.path, run, settings.tune) if settings.keep_tune else None
+    assert sofar.tuned is not None
+    if sofar.tuned < settings.tune and not stopped:
+        stopped = f"tune ended after {sofar.tuned} of {settings.tune} moves with its share of the budget"
     seconds = time.monotonic() - meter.start
     tuning = jax.tree.map(
         lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves])[: settings.chains],
         *(cohort.state.tuning for cohort in run.cohorts),
     )
     return Outcome(
-        kept, thinning, player.position, tuned, meter.rows, player.invalid, stopped, seconds, player.furthest,
-        player.infeasible / max(1, player.position * settings.chains), tuning, player.rate,
-        player.clock, warmup, tune_clock, fault,
+        kept, sofar.thinning, player.position, sofar.tuned, meter.rows, player.invalid, stopped, seconds,
+        player.furthest, player.infeasible / max(1, player.position * settings.chains), tuning, player.rate,
+        player.clock, warmup, sofar.tune_clock, fault,
     )  # fmt: skip
 
 
@@ -118,6 +150,7 @@ class Player:
         self.blocks = Blocks(max(1, first_block(run)))
         self.position = self.invalid = self.refreshed = self.transitions = self.infeasible = 0
         self.furthest = 0.0
+        self.accepted = 0.0  # corrections of exact=True, added up
         self.rate = 0.0  # moves a second
         self.clock: list[tuple[int, float]] = []
 
@@ -188,23 +221,41 @@ class Player:
         return self.refreshed / max(1, self.transitions)
 
 
-def tune(player: Player, run: Run, display: Display) -> tuple[NDArray[Any], Kept | None]:
-    """Adapt; returns θ over the last moves, `(moves, chains, d)`, and the whole path where it is to be kept."""
-    memory: deque[NDArray[Any]] = deque()
-    total, recorders = run.settings.tune, recorders_of(run, run.settings.thinning or 1)
+def tune(player: Player, sofar: Sofar, display: Display, keeper: Keeper | None) -> None:
+    """Adapt, and remember where θ was."""
+    run, total = player.run, player.run.settings.tune
     while moves := player.allowed(total - player.position, TUNE_SHARE):
         played = player.play(moves)
         if run.settings.keep_tune:
-            record(recorders, played)
-            player.tick(least_kept(recorders))
-        memory.append(np.concatenate([done.theta for done in played], axis=1))
-        while sum(map(len, memory)) - len(memory[0]) >= TUNE_MEMORY:
-            memory.popleft()
+            record(sofar.path, played)
+            player.tick(least_kept(sofar.path))
+        sofar.memory.append(np.concatenate([done.theta for done in played], axis=1))
+        while sum(map(len, sofar.memory)) - len(sofar.memory[0]) >= TUNE_MEMORY:
+            sofar.memory.popleft()
         rate = np.mean([done.acceptance.mean() for done in played])
         display.show("tune", player.position, total, f"accepts {rate:.2f}, refreshes U {player.refresh_rate:.2f}")
-    path = np.concatenate(memory) if memory else np.empty((0, 1, 1))
-    kept = stacked(recorders, run, total) if run.settings.keep_tune else None
-    return path[-min(len(path), TUNE_MEMORY, max(1, player.position // 2)) :], kept
+        if keeper is not None:
+            keeper.after_block(player, sofar)
+
+
+def end_tune(player: Player, sofar: Sofar) -> None:
+    """Nothing is learnt from here on; how far draws are apart is settled."""
+    run, settings = player.run, player.run.settings
+    sofar.tuned, sofar.tune_clock, player.clock = player.position, player.clock, []
+    for cohort in run.cohorts:
+        cohort.freeze()
+    path = np.concatenate(sofar.memory) if sofar.memory else np.empty((0, 1, 1))
+    path = path[-min(len(path), TUNE_MEMORY, max(1, player.position // 2)) :]
+    thinning = settings.thinning or choose_thinning(path, player.refresh_rate, run.problem)
+    if settings.filling and not settings.exact:
+        room = keepable(settings.chains, run.problem.target.model.dimension)
+        thinning = max(thinning, -(-player.affordable // room))
+    sofar.memory.clear()
+    sofar.thinning, sofar.recorders = thinning, recorders_of(run, thinning)
+    if settings.exact:
+        for cohort in run.cohorts:
+            cohort.close()
+        sofar.surrogates = surrogates_of(run.cohorts, thinning)
 
 
 def recorders_of(run: Run, thinning: int) -> list[Recorder]:
@@ -229,38 +280,33 @@ def stacked(recorders: list[Recorder], run: Run, most: int) -> Kept:
     return stack(recorders, run.problem.target.model.dimension, most, run.problem.kernel.extra())
 
 
-type Sampled = tuple[Kept, str, BaseException | None]
-"""The draws, why there are no more where it stopped early, and what the user's function raised, if that was it."""
+type Ended = tuple[str, BaseException | None]
+"""Why there are no more draws where it stopped early, and what the user's function raised, if that was it."""
 
 
-def keep(player: Player, run: Run, thinning: int, display: Display) -> Sampled:
+def keep(player: Player, sofar: Sofar, display: Display, keeper: Keeper | None) -> Ended:
     """Sample."""
-    settings, recorders = run.settings, recorders_of(run, thinning)
-
-    def result(stopped: str, fault: BaseException | None = None) -> Sampled:
-        return stacked(recorders, run, settings.draws), stopped, fault
-
-    def kept() -> int:
-        return least_kept(recorders)
-
-    while kept() < settings.draws:
+    settings, recorders = player.run.settings, sofar.recorders
+    while sofar.draws < settings.draws:
         moves = player.allowed(max(recorder.missing(settings.draws) for recorder in recorders))
-        if settings.filling and not moves and kept() == 0 and player.may_overrun:
-            moves = thinning  # a budget that tune has used up buys a draw all the same
+        if settings.filling and not moves and sofar.draws == 0 and player.may_overrun:
+            moves = sofar.thinning  # a budget that tune has used up buys a draw all the same
         if not moves:
-            return result(player.over and f"{player.over} after {kept()} {settings.of_draws}")
+            return player.over and f"{player.over} after {sofar.draws} {settings.of_draws}", None
         try:
             played = player.play(moves)
         except BaseException as error:
-            if kept() == 0 or not may_be_kept(error):
+            if sofar.draws == 0 or not may_be_kept(error):
                 raise
-            return result(*told(error, f"{kept()} {settings.of_draws}"))
+            return told(error, f"{sofar.draws} {settings.of_draws}")
         record(recorders, played)
-        player.tick(min(settings.draws, kept()))
+        player.tick(min(settings.draws, sofar.draws))
         rate = np.mean([done.acceptance.mean() for done in played])
         note = f"accepts {rate:.2f}, refreshes U {player.refresh_rate:.2f}"
-        display.show("draws", *player.progress(min(settings.draws, kept())), note)
-    return result("")
+        display.show("draws", *player.progress(min(settings.draws, sofar.draws)), note)
+        if keeper is not None:
+            keeper.after_block(player, sofar)
+    return "", None
 
 
 def may_be_kept(error: BaseException) -> bool:
@@ -274,43 +320,41 @@ def told(error: BaseException, kept: str) -> tuple[str, BaseException | None]:
     return what, error if is_theirs(error) else None
 
 
-def keep_exact(player: Player, run: Run, thinning: int, display: Display) -> Sampled:
+def keep_exact(player: Player, sofar: Sofar, display: Display, keeper: Keeper | None) -> Ended:
     """Sample from the full posterior: for each draw, `thinning` moves on the surrogate, then a pass over all rows."""
-    settings = run.settings
-    for cohort in run.cohorts:
-        cohort.close()
-    surrogates, values, made = surrogates_of(run.cohorts, thinning), None, list[Corrected]()
+    run, settings = player.run, player.run.settings
     n, N = run.problem.reads, run.survey.length
-    most = thinning * run.rows_a_move + N * settings.chains
-    while len(made) < settings.draws:
+    most = sofar.thinning * run.rows_a_move + N * settings.chains
+    while sofar.draws < settings.draws:
         if player.interruption.asked or player.meter.share() >= 1 or player.meter.rows_left() < most:
-            stopped = player.over and f"{player.over} after {len(made)} {settings.of_draws}"
-            return joined(made, run), stopped, None
+            return player.over and f"{player.over} after {sofar.draws} {settings.of_draws}", None
         try:
-            done, values = correct(surrogates, run.problem, values)
+            done, sofar.values = correct(sofar.surrogates, run.problem, sofar.values)
         except BaseException as error:
-            if not made or not may_be_kept(error):
+            if sofar.draws == 0 or not may_be_kept(error):
                 raise
-            return joined(made, run), *told(error, f"{len(made)} {settings.of_draws}")
-        made.append(jax.tree.map(lambda *leaves: np.concatenate(leaves)[: settings.chains], *done))
-        player.position += thinning
-        player.meter.rows += int(made[-1].evaluations.sum()) * n + N * settings.chains
-        player.tick(len(made))
-        rate = np.mean([one.accepted.mean() for one in made])
-        display.show("exact draws", *player.progress(len(made)), f"corrections accepted {rate:.2f}")
-    return joined(made, run), "", None
+            return told(error, f"{sofar.draws} {settings.of_draws}")
+        made = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: settings.chains], *done)
+        record_corrected(sofar.recorders, made, n, N)
+        player.position += sofar.thinning
+        player.accepted += made.accepted.mean()
+        player.meter.rows += int(made.evaluations.sum()) * n + N * settings.chains
+        player.tick(sofar.draws)
+        note = f"corrections accepted {player.accepted / sofar.draws:.2f}"
+        display.show("exact draws", *player.progress(sofar.draws), note)
+        if keeper is not None:
+            keeper.after_block(player, sofar)
+    return "", None
 
 
-def joined(made: list[Corrected], run: Run) -> Kept:
-    """Corrected draws as `(chains, draws, ...)`."""
-    if not made:
-        return stacked(recorders_of(run, 1), run, 0)
-    all_of = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *made)
-    reads = all_of.evaluations * run.problem.reads + run.survey.length
-    return Kept(
-        all_of.theta, all_of.log_posterior, all_of.acceptance, all_of.accepted, all_of.refreshed, all_of.distance,
-        reads, all_of.extra,
+def record_corrected(recorders: list[Recorder], made: Corrected, n: int, N: int) -> None:
+    """One draw of every chain."""
+    kept = Kept(
+        made.theta, made.log_posterior, made.acceptance, made.accepted, made.refreshed, made.distance,
+        made.evaluations * n + N, made.extra,
     )  # fmt: skip
+    for chain, recorder in enumerate(recorders):
+        recorder.put(jax.tree.map(lambda leaf, chain=chain: leaf[chain : chain + 1], kept))
 
 
 def forecast(player: Player, run: Run, thinning: int) -> str:

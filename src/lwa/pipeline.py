@@ -167,13 +167,14 @@ class Cohort:
     def held(self) -> Held:
         """What it holds now, copied."""
         at, every = self.moves % self.problem.page, self._adapt_every
-        if at:
-            written = self.begun
-        else:  # where Python runs the model, the next page is not begun yet
-            written = self.writer.held() if self.problem.host else self.coming()[2]
+        written = self.begun if at else self._before_next_page()
         assert written is not None
         recent = np.array(self.draws.theta[at - at % every : at])
         return Held(self.moves, jax.tree.map(np.array, self.state), written, recent)
+
+    def _before_next_page(self) -> Written | None:
+        """The tape; where Python runs the model, the next page is not begun before it is asked for."""
+        return self.writer.held() if self.problem.host else self.coming()[2]
 
     def go_on_from(self, held: Held) -> None:
         """Take up where another process was; the page at hand is written again."""

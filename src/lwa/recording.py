@@ -31,7 +31,7 @@ class Recorder:
         self.thinning, self.n = thinning, n
         self.added = [name for name in extra if name in ADDED_UP]
         self.parts: list[Kept] = []
-        self.count = 0
+        self.count = self.taken = 0  # draws so far, and how many of them are held elsewhere
         # Since the last kept draw: moves, acceptance, refreshes, transitions, evaluations, and the kernel's own.
         self.open: NDArray[np.int64] = np.zeros(5 + len(self.added), np.int64)
 
@@ -67,8 +67,25 @@ class Recorder:
         """Transitions still to come until so many draws are kept; at least as many θ moves."""
         return (draws - self.count) * self.thinning - int(self.open[3])
 
+    def put(self, draws: Kept) -> None:
+        """Draws as they are."""
+        self.parts.append(draws)
+        self.count += len(draws.lp)
+
+    def take(self, draws: int) -> Kept:
+        """The first so many of those held here, which from now on are held elsewhere."""
+        held = self.all()
+        self.parts = [jax.tree.map(lambda leaf: leaf[draws:], held)]
+        self.taken += draws
+        return jax.tree.map(lambda leaf: leaf[:draws], held)
+
+    @property
+    def held(self) -> int:
+        """Draws that are here."""
+        return self.count - self.taken
+
     def all(self) -> Kept:
-        """Everything kept so far."""
+        """Everything that is here."""
         return jax.tree.map(lambda *parts: np.concatenate(parts), *self.parts)
 
 
@@ -79,7 +96,7 @@ def added_up(name: str, total: NDArray[np.int64]) -> NDArray[Any]:
 
 def stack(recorders: list[Recorder], dimension: int, most: int, extra: Mapping[str, np.generic]) -> Kept:
     """The draws of all chains as `(chains, draws, ...)`; as many as every chain has, `most` at the most."""
-    length = min([most, *(recorder.count for recorder in recorders)])
+    length = min([most, *(recorder.held for recorder in recorders)])
     if length == 0:
         none = np.empty((len(recorders), 0))
         theta = np.empty((len(recorders), 0, dimension))

@@ -57,10 +57,12 @@ class Stream:
         """What is wrong with the file; nothing where it holds the draws that it should."""
         size = self.draws * self.draw_bytes
         try:
-            if self.path.exists() and self.path.stat().st_size < size or (size and not self.path.exists()):
+            if size == 0:
+                return ""
+            if self.path.stat().st_size < size:
                 return "it was cut off"
             checksum = 0
-            with self.path.open("rb") if size else open(os.devnull, "rb") as file:
+            with self.path.open("rb") as file:
                 for first in range(0, size, CHUNK):
                     checksum = zlib.crc32(file.read(min(CHUNK, size - first)), checksum)
         except OSError as error:
@@ -70,7 +72,10 @@ class Stream:
     def variables(self) -> dict[str, NDArray[Any]]:
         """All draws, `(chains, draws, ...)` by name: views of the mapped file, so that memory does not grow."""
         if self.draws == 0:
-            return {name: np.empty((self.chains, 0, *self.record[name].shape), self.record[name].base) for name in self.record.names or ()}
+            return {
+                name: np.empty((self.chains, 0, *self.record[name].shape), self.record[name].base)
+                for name in self.record.names or ()
+            }
         mapped = np.memmap(self.path, self.record, "r", shape=(self.draws, self.chains))
         return {name: np.swapaxes(mapped[name], 0, 1) for name in self.record.names or ()}
 
