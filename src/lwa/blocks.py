@@ -3,7 +3,7 @@
 import os
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -60,7 +60,8 @@ class Run:
 class Outcome:
     """What came of a run."""
 
-    kept: Kept
+    kept: Kept | None  # None: they are kept elsewhere
+    stored: Mapping[str, NDArray[Any]] | None  # there, by "group/name"
     thinning: int
     moves: int
     tuned: int
@@ -106,8 +107,8 @@ class Keeper(Protocol):
     def after_block(self, player: "Player", sofar: Sofar) -> None:
         """Keep what is there, if it is time."""
 
-    def finish(self, player: "Player", sofar: Sofar) -> Kept:
-        """Keep everything; returns all draws."""
+    def finish(self, player: "Player", sofar: Sofar) -> Mapping[str, NDArray[Any]]:
+        """Keep everything; returns all draws, by "group/name"."""
 
 
 def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outcome:
@@ -125,7 +126,8 @@ def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outco
             end_tune(player, sofar)
         display.say(forecast(player, run, sofar.thinning))
         stopped, fault = (keep_exact if settings.exact else keep)(player, sofar, display, keeper)
-        kept = stacked(sofar.recorders, run, settings.draws) if keeper is None else keeper.finish(player, sofar)
+        kept = stacked(sofar.recorders, run, settings.draws) if keeper is None else None
+        stored = None if keeper is None else keeper.finish(player, sofar)
         warmup = stacked(sofar.path, run, settings.tune) if settings.keep_tune else None
     assert sofar.tuned is not None
     if sofar.tuned < settings.tune and not stopped:
@@ -136,7 +138,7 @@ def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outco
         *(cohort.state.tuning for cohort in run.cohorts),
     )
     return Outcome(
-        kept, sofar.thinning, player.position, sofar.tuned, meter.rows, player.invalid, stopped, seconds,
+        kept, stored, sofar.thinning, player.position, sofar.tuned, meter.rows, player.invalid, stopped, seconds,
         player.furthest, player.infeasible / max(1, player.position * settings.chains), tuning, player.rate,
         player.clock, warmup, sofar.tune_clock, fault,
     )  # fmt: skip

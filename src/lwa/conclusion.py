@@ -2,6 +2,7 @@
 
 import platform
 import warnings
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -15,7 +16,7 @@ from lwa.errors import LwaWarning
 from lwa.pipeline import Problem
 from lwa.polishing import Polisher
 from lwa.recording import Kept
-from lwa.result import Origin, Result, free_axis
+from lwa.result import UNCONSTRAINED, Origin, Result, free_axis, in_groups
 
 RARELY = 1e-3
 """A share of moves during which θ held still that no draw would show."""
@@ -23,11 +24,15 @@ RARELY = 1e-3
 
 def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
     """Name the draws, record how they came about, and say what a user should know."""
-    settings, problem, kept = run.settings, run.problem, outcome.kept
-    model = run.layout.given
-    posterior, stats = by_name(run, kept)
+    settings, problem, model = run.settings, run.problem, run.layout.given
+    stored = outcome.stored
+    if stored is None:
+        assert outcome.kept is not None
+        stored = variables_of(run, outcome.kept)
+    draws = in_groups(stored)
+    posterior, stats = draws["posterior"], draws["sample_stats"]
     warmup, warmup_stats = (None, None) if outcome.warmup is None else by_name(run, outcome.warmup)
-    told = run.warned + remarks(run, outcome)
+    told = run.warned + remarks(run, outcome, stats)
     attributes = {
         "inference_library": "lwa",
         "inference_library_version": __version__,
@@ -76,11 +81,18 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
     dims = {name: list(axes) for name, axes in (model.dims or {}).items()}
     coords = {name: list(labels) for name, labels in (model.coords or {}).items()}
     origin = Origin(run.layout.given, run.layout, Polisher(problem, outcome.tuning))
-    unconstrained = None
     if model.constrained:
-        unconstrained = model.free_by_name(kept.theta)
         coords |= {free_axis(name): support.scalar_names(name) for name, support in model.supports.items()}
-    return Result(posterior, stats, attributes, dims, coords, origin, unconstrained, warmup, warmup_stats)
+    return Result(posterior, stats, attributes, dims, coords, origin, draws.get(UNCONSTRAINED), warmup, warmup_stats)
+
+
+def variables_of(run: Run, kept: Kept) -> dict[str, NDArray[Any]]:
+    """Draws and what happened while they were made, by "group/name"."""
+    posterior, stats = by_name(run, kept)
+    groups = {"posterior": posterior, "sample_stats": stats}
+    if run.layout.given.constrained:
+        groups[UNCONSTRAINED] = run.layout.given.free_by_name(kept.theta)
+    return {f"{group}/{name}": values for group, held in groups.items() for name, values in held.items()}
 
 
 def by_name(run: Run, kept: Kept) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
@@ -111,7 +123,7 @@ def step_of_the_mode(run: Run) -> float:
     return float(np.sqrt(2 * exchanged * N) / n)
 
 
-def remarks(run: Run, outcome: Outcome) -> list[str]:
+def remarks(run: Run, outcome: Outcome, stats: Mapping[str, NDArray[Any]]) -> list[str]:
     """What a user should know before they trust the draws."""
     told = []
     if outcome.stopped:
@@ -122,7 +134,7 @@ def remarks(run: Run, outcome: Outcome) -> list[str]:
             f"{outcome.invalid} proposals ({share:.1%}) had a log target that was NaN or +inf and were rejected. "
             "Mend the model there, or give those values log density -inf."
         )
-    diverging = outcome.kept.extra.get("diverging", np.zeros(0, bool))
+    diverging = stats.get("diverging", np.zeros(0, bool))
     if diverging.any():
         told.append(
             f"Trajectories diverged before {diverging.sum()} of the kept draws ({diverging.mean():.1%}): regions that "
@@ -148,6 +160,6 @@ def remarks(run: Run, outcome: Outcome) -> list[str]:
             f"In {outcome.infeasible:.1%} of the moves the subset's curvature was not positive definite and theta held "
             f"still. Pass subset_size={2 * run.subset_size}."
         )
-    if outcome.kept.lp.size and (rate := float(outcome.kept.acceptance_rate.mean())) < 0.05:
+    if stats["lp"].size and (rate := float(stats["acceptance_rate"].mean())) < 0.05:
         told.append(f"Only {rate:.1%} of the moves were accepted: the kernel did not adapt. Pass a longer tune.")
     return told

@@ -249,20 +249,25 @@ def _flat(value: Any) -> Any:
     return value if held else json.dumps(value)
 
 
+def in_groups(variables: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, NDArray[Any]]]:
+    """From "group/name" to each group's own."""
+    groups: dict[str, dict[str, NDArray[Any]]] = {}
+    for name, values in variables.items():
+        group, _, variable = name.partition("/")
+        groups.setdefault(group, {})[variable] = values
+    return groups
+
+
 def load(folder: str | os.PathLike[str]) -> Result:
     """A run saved by `fit.save`."""
     variables, manifest = read_run(folder)
-    names = ("posterior", "sample_stats", UNCONSTRAINED, WARMUP, WARMUP_STATS)
-    groups: dict[str, dict[str, NDArray[Any]]] = {name: {} for name in names}
+    groups = in_groups(variables)
     try:
-        for name, values in variables.items():
-            group, _, variable = name.partition("/")
-            groups[group][variable] = values
+        if strange := set(groups) - {"posterior", "sample_stats", UNCONSTRAINED, WARMUP, WARMUP_STATS}:
+            raise KeyError(strange.pop())
         posterior, stats = groups["posterior"], groups["sample_stats"]
-        if not (posterior and stats):
-            raise KeyError("no draws")
         described = manifest["attributes"], manifest["dims"], manifest["coords"]
-        others = [groups[name] or None for name in (UNCONSTRAINED, WARMUP, WARMUP_STATS)]
+        others = [groups.get(name) for name in (UNCONSTRAINED, WARMUP, WARMUP_STATS)]
         return Result(posterior, stats, *described, None, *others)
     except KeyError as error:
         raise RunFolderError(f"{folder} is damaged: {error} is missing or unknown. Restore it from a copy.") from None

@@ -173,7 +173,7 @@ def with_result(fault: BaseException, run: Run, outcome: Outcome, seconds: float
     given, but they are kept with the draws."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fault.lwa_result = conclude(run, outcome, seconds)  # type: ignore[attr-defined]
-    kept = len(outcome.kept.lp[0])
-    fault.add_note(f"lwa kept {kept} {run.settings.of_draws}: they are error.lwa_result")
+        kept = conclude(run, outcome, seconds)
+    fault.lwa_result = kept  # type: ignore[attr-defined]
+    fault.add_note(f"lwa kept {kept.draws} {run.settings.of_draws}: they are error.lwa_result")
     return fault

@@ -48,6 +48,7 @@ class Settings:
     reference: Any
     precision: str
     keep_tune: bool
+    checkpoint: Path | None
 
     @classmethod
     def check(cls, **given: Any) -> "Settings":
@@ -102,6 +103,7 @@ class Settings:
             reference=given["reference"],
             precision=given["precision"],
             keep_tune=yes_or_no("keep_tune", given["keep_tune"]),
+            checkpoint=as_folder(given["checkpoint"]),
         )
 
     def without_reference(self, N: int, *, ordered: bool) -> "Settings":
@@ -128,8 +130,15 @@ class Settings:
 
     def record(self) -> dict[str, Any]:
         """As JSON; the same settings give the same record in every process."""
-        told = {name: plain(value) for name, value in vars(self).items() if name != "filling"}
+        told = {name: plain(value) for name, value in vars(self).items() if name not in ("filling", "checkpoint")}
         return told | ({"draws": "auto"} if self.filling else {})
+
+
+def as_folder(checkpoint: object) -> Path | None:
+    """Where a run is kept while it goes on, if anywhere."""
+    if checkpoint is None or isinstance(checkpoint, str | os.PathLike):
+        return None if checkpoint is None else Path(checkpoint)
+    raise InputError(f"checkpoint={checkpoint!r} must be the path of a folder. Pass checkpoint='runs/mine', or None.")
 
 
 def keepable(chains: int, dimension: int) -> int:

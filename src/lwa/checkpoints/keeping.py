@@ -1,0 +1,231 @@
+"""A run kept on disk while it goes on: draws as they come, the state of all chains every few seconds."""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from lwa.blocks import Blocks, Player, Run, Sofar, recorders_of
+from lwa.checkpoints.generations import Arrays, Generation, write
+from lwa.checkpoints.stream import Stream, record_of
+from lwa.conclusion import variables_of
+from lwa.errors import RunFolderError
+from lwa.exact import surrogates_of
+from lwa.pipeline import Cohort, Held
+from lwa.recording import Kept, Recorder, stack
+from lwa.subsets.tape import Queue, Written
+
+EVERY = 5.0
+"""Seconds between two generations; a longer time where writing one takes more than a hundredth of it."""
+DRAWS = "draws.rows"
+COUNTERS = ("position", "invalid", "refreshed", "transitions", "infeasible", "furthest", "accepted")
+"""What a player counts, by the names it has for it."""
+
+
+@dataclass
+class Folder:
+    """A run's folder, and where the run is taken up, if it was begun before."""
+
+    path: Path
+    run: Run
+    description: dict[str, Any]
+    begun: Generation | None = None
+    every: float = EVERY
+    stream: Stream | None = field(default=None, init=False)
+    number: int = field(default=0, init=False)
+    kept_at: float = field(default=0.0, init=False)
+    spent: float = field(default=0.0, init=False)  # seconds, by earlier processes
+
+    def take_up(self, player: Player, sofar: Sofar) -> None:
+        """Put both where the checkpoint was made."""
+        self.kept_at = time.monotonic()
+        none = variables_of(self.run, nothing(self.run))
+        self.stream = Stream(self.path / DRAWS, record_of(none), self.run.settings.chains)
+        if self.begun is None:
+            return
+        head, arrays = self.begun.head, self.begun.arrays
+        self.number = self.begun.number
+        self.stream.draws, self.stream.checksum = head["stream"]
+        for name in COUNTERS:
+            setattr(player, name, head[name])
+        player.blocks = Blocks(head["block"])
+        player.clock = [(draws, at) for draws, at in head["clock"]]
+        player.meter.rows = head["rows"]
+        player.meter.start -= head["seconds"]
+        sofar.tune_clock = [(draws, at) for draws, at in head["tune_clock"]]
+        sofar.tuned, sofar.thinning = head["tuned"], head["thinning"]
+        put_back(sofar.path, "path", arrays, self.run)
+        if sofar.tuned is None:
+            sofar.memory = deque([arrays["memory"]] if len(arrays["memory"]) else [])
+        else:
+            sofar.recorders = recorders_of(self.run, sofar.thinning)
+            put_back(sofar.recorders, "draws", arrays, self.run)
+            for cohort in self.run.cohorts:
+                cohort.freeze()
+        up = take_up_tuned if head["surrogates"] else take_up_cohort
+        for number, cohort in enumerate(self.run.cohorts):
+            up(cohort, f"cohort{number}", head["cohorts"][number], arrays)
+        if head["surrogates"]:
+            take_up_surrogates(sofar, self.run, arrays)
+
+    def after_block(self, player: Player, sofar: Sofar) -> None:
+        """A generation, if the last is old enough."""
+        began = time.monotonic()
+        if began - self.kept_at < self.every:
+            return
+        self.keep(player, sofar)
+        self.kept_at = time.monotonic()
+        self.every = max(EVERY, 100 * (self.kept_at - began))
+
+    def finish(self, player: Player, sofar: Sofar) -> dict[str, NDArray[Any]]:
+        """The last generation, and all draws as they lie on disk."""
+        assert self.stream is not None
+        self.keep(player, sofar)
+        return self.stream.variables()
+
+    def keep(self, player: Player, sofar: Sofar) -> None:
+        """Draws first, then what says how many of them count."""
+        assert self.stream is not None
+        try:
+            self._stream(sofar)
+            head, arrays = self._held(player, sofar)
+            self.number += 1
+            write(self.path, self.number, head, arrays)
+        except OSError as error:
+            raise RunFolderError(
+                f"Cannot write a checkpoint to {self.path}: {error.strerror or error}. What was kept before is there: "
+                f"make room, then lwa.resume({str(self.path)!r}, model, data) goes on from it."
+            ) from error
+
+    def _stream(self, sofar: Sofar) -> None:
+        """Draws that every chain has, to disk."""
+        assert self.stream is not None
+        ready = min(self.run.settings.draws, sofar.draws) - self.stream.draws if sofar.tuned is not None else 0
+        if ready > 0:
+            kept = [recorder.take(ready) for recorder in sofar.recorders]
+            self.stream.append(variables_of(self.run, jax.tree.map(lambda *leaves: np.stack(leaves), *kept)))
+
+    def _held(self, player: Player, sofar: Sofar) -> tuple[dict[str, Any], Arrays]:
+        """All that a later process needs."""
+        assert self.stream is not None
+        arrays: Arrays = {}
+        put_down(sofar.path, "path", arrays)
+        if sofar.tuned is None:
+            width = self.run.problem.target.model.dimension
+            empty = np.empty((0, self.run.settings.chains, width))
+            arrays["memory"] = np.concatenate(sofar.memory) if sofar.memory else empty
+        else:
+            put_down(sofar.recorders, "draws", arrays)
+        down = put_down_tuned if sofar.surrogates else put_down_cohort
+        cohorts = [down(cohort, f"cohort{number}", arrays) for number, cohort in enumerate(self.run.cohorts)]
+        put_down_surrogates(sofar, arrays)
+        head = {
+            "description": self.description,
+            "stream": [self.stream.draws, self.stream.checksum],
+            "record": self.stream.record.descr,
+            "chains": self.stream.chains,
+            "tuned": sofar.tuned,
+            "thinning": sofar.thinning,
+            "block": player.blocks.moves,
+            "rate": player.rate,
+            "clock": player.clock,
+            "tune_clock": sofar.tune_clock,
+            "rows": player.meter.rows,
+            "seconds": time.monotonic() - player.meter.start,
+            "cohorts": cohorts,
+            "surrogates": bool(sofar.surrogates),
+            "written": time.time(),
+        } | {name: getattr(player, name) for name in COUNTERS}
+        return head, arrays
+
+
+def nothing(run: Run) -> Kept:
+    """No draws, in the shape that draws have."""
+    return stack(recorders_of(run, 1), run.problem.target.model.dimension, 0, run.problem.kernel.extra())
+
+
+def put_down(recorders: Sequence[Recorder], name: str, arrays: Arrays) -> None:
+    """Recorders between two blocks: their counts, and the draws that are held by them."""
+    arrays[f"{name}/open"] = np.stack([recorder.open for recorder in recorders])
+    arrays[f"{name}/counts"] = np.array([[recorder.count, recorder.taken] for recorder in recorders])
+    for chain, recorder in enumerate(recorders):
+        if recorder.held:
+            leaves_down(f"{name}/{chain}", recorder.all(), arrays)
+
+
+def put_back(recorders: Sequence[Recorder], name: str, arrays: Arrays, run: Run) -> None:
+    """The other way round."""
+    like = jax.tree.structure(nothing(run))
+    for chain, recorder in enumerate(recorders):
+        recorder.open = arrays[f"{name}/open"][chain]
+        recorder.count, recorder.taken = map(int, arrays[f"{name}/counts"][chain])
+        recorder.parts = [leaves_back(f"{name}/{chain}", like, arrays)] if recorder.held else []
+
+
+def put_down_cohort(cohort: Cohort, name: str, arrays: Arrays) -> dict[str, Any]:
+    """A cohort's arrays, and what else is to be known of it."""
+    held = cohort.held()
+    U, store, queues, pages = held.written
+    leaves_down(name, (held.state, U, held.recent, queues), arrays)
+    leaves_down(f"{name}/store", store, arrays)
+    return {"moves": held.moves, "pages": pages, "store": store is not None}
+
+
+def take_up_cohort(cohort: Cohort, name: str, head: dict[str, Any], arrays: Arrays) -> None:
+    """The other way round; a tape that has written a page shows the structure that pages have."""
+    fresh = cohort.held()
+    if cohort.writer.store is None:
+        cohort.writer()
+    like = jax.tree.structure((fresh.state, fresh.written.U, fresh.recent, fresh.written.queues))
+    state, U, recent, queues = leaves_back(name, like, arrays)
+    store = leaves_back(f"{name}/store", jax.tree.structure(cohort.writer.store), arrays) if head["store"] else None
+    queues = [Queue(*queue) for queue in queues]
+    cohort.go_on_from(Held(head["moves"], state, Written(U, store, queues, head["pages"]), recent))
+
+
+def put_down_tuned(cohort: Cohort, name: str, arrays: Arrays) -> dict[str, Any]:
+    """A cohort that has done its tune for exact=True, and will not move again."""
+    leaves_down(name, cohort.state, arrays)
+    return {"moves": cohort.moves}
+
+
+def take_up_tuned(cohort: Cohort, name: str, head: dict[str, Any], arrays: Arrays) -> None:
+    """The other way round."""
+    cohort.close()
+    cohort.state, cohort.moves = leaves_back(name, jax.tree.structure(cohort.state), arrays), head["moves"]
+
+
+def put_down_surrogates(sofar: Sofar, arrays: Arrays) -> None:
+    """θ and U of exact=True between two corrections."""
+    for number, surrogate in enumerate(sofar.surrogates):
+        held = (jax.tree.map(np.array, surrogate.U), surrogate.theta, np.array(surrogate.done))
+        leaves_down(f"surrogate{number}", held, arrays)
+        if sofar.values is not None:
+            arrays[f"values{number}"] = sofar.values[number]
+
+
+def take_up_surrogates(sofar: Sofar, run: Run, arrays: Arrays) -> None:
+    """The other way round."""
+    sofar.surrogates = surrogates_of(run.cohorts, sofar.thinning)
+    for number, surrogate in enumerate(sofar.surrogates):
+        like = jax.tree.structure((surrogate.U, surrogate.theta, np.array(0)))
+        surrogate.U, surrogate.theta, done = leaves_back(f"surrogate{number}", like, arrays)
+        surrogate.done = int(done)
+    if "values0" in arrays:
+        sofar.values = [arrays[f"values{number}"] for number in range(len(sofar.surrogates))]
+
+
+def leaves_down(name: str, tree: Any, arrays: Arrays) -> None:
+    """The leaves of a pytree as numbered arrays."""
+    arrays |= {f"{name}.{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
+
+
+def leaves_back(name: str, like: Any, arrays: Arrays) -> Any:
+    """The pytree of which they are the leaves."""
+    return jax.tree.unflatten(like, [arrays[f"{name}.{i}"] for i in range(like.num_leaves)])
