@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lwa.models.model import Model
     from lwa.result import Result, load
     from lwa.rows.source import Rows
-    from lwa.sampling import sample
+    from lwa.sampling import resume, sample
 
 __version__ = "0.1.0"
 
@@ -43,6 +43,7 @@ __all__ = [
     "load",
     "models",
     "parameters",
+    "resume",
     "rivals",
     "sample",
     "subsets",
@@ -62,6 +63,7 @@ _HOME = {
     "from_pymc": "lwa.models.from_pymc",
     "glm": "lwa.models.glm",
     "load": "lwa.result",
+    "resume": "lwa.sampling",
     "sample": "lwa.sampling",
 } | dict.fromkeys(("DataError", "InputError", "LwaError", "LwaWarning", "ModelError", "RunFolderError"), "lwa.errors")
 

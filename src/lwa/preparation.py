@@ -93,7 +93,18 @@ def prepare(layout: Layout, settings: Settings, given: list[NDArray[np.float64]]
         columns = to_columns(batch, dtype, axis=1)
         subset = (columns, as_held(given_U, dtype), counts)
         theta = find_starts(problem.target, subset, settings.seed, chains, given, expanded, dtype)
-        begun.append(Cohort(problem, chains, U, columns, counts, theta, [warming] if warming else []))
+        begun.append(
+            Cohort(
+                problem,
+                chains,
+                U,
+                columns,
+                counts,
+                theta,
+                [warming] if warming else [],
+                held=settings.checkpoint is not None,
+            )
+        )
     asked = "as many as the budget allows" if settings.filling else f"{settings.draws} draws"
     display.say(
         f"{settings.chains} chains: {settings.tune} moves of tune, then {asked}. "

@@ -1,5 +1,6 @@
 """The verb: prepare, run, return a Result."""
 
+import os
 import time
 import warnings
 from dataclasses import replace
@@ -9,8 +10,10 @@ import jax
 import numpy as np
 
 from lwa.blocks import Outcome, Run, carry_out
+from lwa.checkpoints.resuming import Begun, arguments_of, closed, opened, require_new, starts_of, taken_up
 from lwa.conclusion import conclude
 from lwa.cost_in_python import in_python
+from lwa.errors import LwaWarning
 from lwa.layout import lay_out
 from lwa.models.model import Model
 from lwa.models.unbound import Unbound, require_model
@@ -48,6 +51,7 @@ def sample(
     reference: Any = None,
     precision: str = "auto",
     keep_tune: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> Result:
     """Draw θ by Algorithm 1, reading `subset_size` rows a step whatever the number of rows.
 
@@ -122,6 +126,9 @@ def sample(
     keep_tune
         Keep the path of tune too, thinned as the draws are where `thinning` is a number: `fit.warmup`, which ArviZ
         calls `warmup_posterior`. These are no draws of the posterior.
+    checkpoint
+        A new folder: draws are streamed to it as they come, and the state of all chains is kept there every few
+        seconds, so that `lwa.resume(folder, model, data)` can go on to the same draws whatever ends the process.
 
     Returns
     -------
@@ -137,15 +144,24 @@ def sample(
     >>> fit.posterior["theta"].shape
     (4, 100)
     """
+    asked = {name: value for name, value in locals().items() if name not in ("model", "data", "initvals", "progress")}
+    return drawn(model, data, asked, initvals, progress=progress)
+
+
+def drawn(
+    model: Model | Unbound,
+    data: Any,
+    asked: dict[str, Any],
+    initvals: Any,
+    *,
+    progress: bool,
+    begun: Begun | None = None,
+) -> Result:
+    """Prepare, run, conclude; from where an earlier process left it, if one did."""
     require_model(model)
-    settings = Settings.check(
-        ordered=model.ordered is not False, subset_size=subset_size, target=target, exact=exact, summary=summary,
-        epsilon=epsilon, draws=draws, tune=tune,
-        chains=chains, thinning=thinning, seed=seed, budget=budget, subset_move=subset_move,
-        subset_weight=subset_weight, kernel=kernel, refresh_steps=refresh_steps, leverage=leverage,
-        transport=transport, tolerance=tolerance, reference=reference, precision=precision,
-        keep_tune=keep_tune,
-    )  # fmt: skip
+    settings = Settings.check(ordered=model.ordered is not False, **asked)
+    if settings.checkpoint is not None and begun is None:
+        require_new(settings.checkpoint)
     began = time.monotonic()
     with Display(progress) as display:
         layout = lay_out(model, data, display)
@@ -153,19 +169,63 @@ def sample(
             display.say(layout.described)
         layout.fit(settings.subset_size)
         settings.fit()
-        starts = given_starts(layout.given, initvals, settings.chains)
+        starts = given_starts(layout.given, initvals, settings.chains) if begun is None else starts_of(begun)
         with jax.enable_x64(True):
             layout = layout.checked(np.float32)
             settings, microseconds = in_python(layout, settings, starts, display)
             run = replace(prepare_or_fall_back(layout, settings, starts, display), microseconds=microseconds)
         try:
-            outcome = carry_out(run, display)
+            keeper = None if settings.checkpoint is None else opened(run, asked, starts, begun)
+            outcome = carry_out(run, display, keeper)
         finally:
             for cohort in run.cohorts:
                 cohort.close()
     if outcome.fault is not None:
         raise with_result(outcome.fault, run, outcome, time.monotonic() - began)
-    return conclude(run, outcome, time.monotonic() - began)
+    fit = conclude(run, outcome, time.monotonic() - began)
+    if keeper is not None:
+        closed(keeper, fit)
+    return fit
+
+
+def resume(
+    folder: str | os.PathLike[str],
+    model: Model | Unbound,
+    data: Any,
+    *,
+    draws: int | None = None,
+    budget: Any = None,
+    progress: bool = True,
+    **given: Any,
+) -> Result:
+    """Go on with a run that `lwa.sample(..., checkpoint=folder)` began, to the draws it would have made.
+
+    They are the same bit for bit, with the same versions on a processor of the same kind. What draws depend on (data,
+    model, settings, versions) is compared with what it was, and a run that would not be the same is refused.
+
+    Parameters
+    ----------
+    folder
+        What was passed as `checkpoint`.
+    model, data
+        As they were: a file keeps no functions and no rows.
+    draws, budget
+        In all, where more is wanted than was asked for then.
+    progress
+        Show what is going on.
+    given
+        Settings that a file cannot hold, such as `summary=lwa.summaries.PerRow(function)`, as they were.
+
+    Returns
+    -------
+    Result
+        All draws, those made before among them.
+    """
+    begun = taken_up(folder)
+    for fault in begun.faults:
+        warnings.warn(f"{fault}. The run goes on from the state before it.", LwaWarning, stacklevel=2)
+    asked = arguments_of(begun, given, draws, budget) | {"checkpoint": folder}
+    return drawn(model, data, asked, None, progress=progress, begun=begun)
 
 
 def with_result(fault: BaseException, run: Run, outcome: Outcome, seconds: float) -> BaseException:

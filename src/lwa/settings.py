@@ -1,6 +1,8 @@
 """What a user asked for, checked, before any data is read."""
 
+import os
 from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.blocks import Blocks, Player, Run, Sofar, recorders_of
-from lwa.checkpoints.generations import Arrays, Generation, write
-from lwa.checkpoints.stream import Stream, record_of
 from lwa.conclusion import variables_of
 from lwa.errors import RunFolderError
 from lwa.exact import surrogates_of
 from lwa.pipeline import Cohort, Held
 from lwa.recording import Kept, Recorder, stack
+from lwa.run_folder.generations import Arrays, Generation, write
+from lwa.run_folder.stream import Stream, record_of
 from lwa.subsets.tape import Queue, Written
 
 EVERY = 5.0
@@ -51,7 +51,7 @@ class Folder:
             return
         head, arrays = self.begun.head, self.begun.arrays
         self.number = self.begun.number
-        self.stream.draws, self.stream.checksum = head["stream"]
+        self.stream.draws, self.stream.checksum = head["stream"]["draws"], head["stream"]["crc32"]
         for name in COUNTERS:
             setattr(player, name, head[name])
         player.blocks = Blocks(head["block"])
@@ -127,9 +127,7 @@ class Folder:
         put_down_surrogates(sofar, arrays)
         head = {
             "description": self.description,
-            "stream": [self.stream.draws, self.stream.checksum],
-            "record": self.stream.record.descr,
-            "chains": self.stream.chains,
+            "stream": self.stream.segment(),
             "tuned": sofar.tuned,
             "thinning": sofar.thinning,
             "block": player.blocks.moves,

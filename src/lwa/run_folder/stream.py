@@ -79,6 +79,26 @@ class Stream:
         mapped = np.memmap(self.path, self.record, "r", shape=(self.draws, self.chains))
         return {name: np.swapaxes(mapped[name], 0, 1) for name in self.record.names or ()}
 
+    def segment(self) -> dict[str, Any]:
+        """What a manifest says of it."""
+        described = [list(field) for field in self.record.descr]
+        return {
+            "file": self.path.name, "draws": self.draws, "chains": self.chains, "crc32": self.checksum,
+            "record": described,
+        }  # fmt: skip
+
+
+def stream_of(folder: Path, segment: dict[str, Any]) -> Stream:
+    """The file that a manifest, or a checkpoint, speaks of."""
+    fields = [(str(name), str(kind), tuple(rest[0]) if rest else ()) for name, kind, *rest in segment["record"]]
+    record = np.dtype(fields)
+    if record.hasobject:
+        raise RunFolderError(f"{folder} says that its draws are Python objects. It is not lwa's own.")
+    name = segment["file"]
+    if Path(name).name != name:
+        raise RunFolderError(f"{folder} names a file outside the run, {name!r}. It is not lwa's own.")
+    return Stream(folder / name, record, int(segment["chains"]), int(segment["draws"]), int(segment["crc32"]))
+
 
 def record_of(variables: dict[str, NDArray[Any]]) -> np.dtype[Any]:
     """The record that holds one draw of one chain, of arrays `(chains, draws, ...)` by name."""

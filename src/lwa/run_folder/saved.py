@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import RunFolderError
+from lwa.run_folder.generations import write_whole
+from lwa.run_folder.stream import stream_of
 
 FORMAT = "lwa-run"
 VERSION = 1
@@ -44,9 +46,7 @@ def write_run(folder: str | os.PathLike[str], tables: list[Variables], descripti
         new = [path / f"draws-{number + i:05d}.npy" for i in range(len(tables))]
         try:
             segments = [_write_segment(one, variables) for one, variables in zip(new, tables, strict=True)]
-            manifest = {"format": FORMAT, "version": VERSION, **description, "segments": segments}
-            partial.write_text(json.dumps(manifest, indent=1, default=_plain), encoding="utf-8")
-            partial.replace(path / MANIFEST)
+            write_manifest(path, description, segments)
         except BaseException:  # Ctrl-C too: what is half-written goes, and what was there before stays
             partial.unlink(missing_ok=True)
             for one in new:
@@ -59,6 +59,13 @@ def write_run(folder: str | os.PathLike[str], tables: list[Variables], descripti
             f"Cannot save the run to {path}: {error.strerror or error}. Pass another folder."
         ) from error
     return path
+
+
+def write_manifest(path: Path, description: dict[str, Any], segments: list[dict[str, Any]]) -> None:
+    """What makes a folder a run: from then on it can be loaded."""
+    manifest = {"format": FORMAT, "version": VERSION, **description, "segments": segments}
+    content = json.dumps(manifest, indent=1, default=_plain).encode()
+    write_whole(path / MANIFEST, content, path / PARTIAL)
 
 
 def require_free(folder: str | os.PathLike[str], *, replace: bool = True) -> Path:
@@ -99,15 +106,26 @@ def read_run(folder: str | os.PathLike[str]) -> tuple[Variables, dict[str, Any]]
         )
     try:
         alike: dict[Any, list[NDArray[Any]]] = {}
-        for segment in manifest["segments"]:
-            read = _read_segment(path, segment)
-            alike.setdefault(read.dtype, []).append(read)
         variables: Variables = {}
+        for segment in manifest["segments"]:
+            if "record" in segment:  # a run that was kept while it went on
+                variables |= _streamed(path, segment)
+            else:
+                read = _read_segment(path, segment)
+                alike.setdefault(read.dtype, []).append(read)
         for segments in alike.values():
             variables |= _unpack(np.concatenate(segments, axis=1))
         return variables, manifest
     except (KeyError, TypeError, ValueError) as error:
         raise RunFolderError(f"{path} is damaged: {error}. Restore it from a copy.") from None
+
+
+def _streamed(path: Path, segment: dict[str, Any]) -> Variables:
+    """Draws that were streamed: views of their file."""
+    stream = stream_of(path, segment)
+    if wrong := stream.verify():
+        raise RunFolderError(f"{stream.path} is damaged: {wrong}. Restore it from a copy.")
+    return stream.variables()
 
 
 def _manifest(path: Path) -> dict[str, Any]:

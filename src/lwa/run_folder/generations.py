@@ -12,6 +12,7 @@ import os
 import struct
 import zipfile
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -19,8 +20,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from lwa.errors import RunFolderError
 
 MAGIC = b"lwastate"
 HEADER = struct.Struct("<8sQI")
@@ -51,16 +50,13 @@ def write(folder: Path, number: int, head: dict[str, Any], arrays: Arrays) -> No
         old.unlink(missing_ok=True)
 
 
-def newest(folder: Path) -> tuple[Generation, list[str]]:
-    """The last generation that is whole, and what is wrong with later ones."""
-    faults: list[str] = []
+def generations(folder: Path) -> Iterator[tuple[Generation | None, str]]:
+    """Those that are there, the last one first; None and what is wrong where one is damaged."""
     for path in sorted(folder.glob(NAMES), reverse=True):
         try:
-            return Generation(int(path.stem.removeprefix("state-")), *unpacked(path.read_bytes())), faults
+            yield Generation(int(path.stem.removeprefix("state-")), *unpacked(path.read_bytes())), ""
         except (OSError, ValueError) as error:
-            faults.append(f"{path.name} is damaged ({error})")
-    found = "; ".join(faults) or "there is none"
-    raise RunFolderError(f"{folder} holds no checkpoint to go on from: {found}. Start the run anew in another folder.")
+            yield None, f"{path.name} is damaged ({error})"
 
 
 def packed(head: dict[str, Any], arrays: Arrays) -> bytes:
