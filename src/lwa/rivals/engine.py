@@ -60,6 +60,7 @@ class Outcome(NamedTuple):
     fault: BaseException | None
     warmup: list[Steps]  # the steps of tune, where they are kept
     tune_clock: list[tuple[int, float]]
+    walk: Any  # what the kernel has learnt, every chain's
 
 
 class Chain(NamedTuple):
@@ -97,7 +98,8 @@ def carry_out(rival: Rival, problem: Problem, starts: NDArray[np.float64], plan:
                 clock.append((records[0].kept, player.seconds))
             display.show("tune", player.position, plan.tune, in_words(made))
         sampled = sample(player, plan, player.position, display)
-        return sampled._replace(warmup=[record.all() for record in records if record.parts], tune_clock=clock)
+        warmup = [record.all() for record in records if record.parts]
+        return sampled._replace(warmup=warmup, tune_clock=clock, walk=player.walk)
 
 
 def add(records: list[Record], made: list[Steps]) -> None:
@@ -140,7 +142,7 @@ def sample(player: "Player", plan: Plan, tuned: int, display: Display) -> Outcom
     ticks = [(min(length, steps // thinning), at) for steps, at in clock]
     return Outcome(
         [one for one in kept if one is not None], thinning, player.position, tuned, player.meter.rows, player.invalid,
-        seconds, stopped, ticks, fault, [], [],
+        seconds, stopped, ticks, fault, [], [], None,
     )  # fmt: skip
 
 
@@ -178,6 +180,13 @@ class Player:
     def seconds(self) -> float:
         """Since the first step."""
         return time.monotonic() - self.meter.start
+
+    @property
+    def walk(self) -> Any:
+        """What the kernel has learnt, every chain's; None where θ′ comes from elsewhere."""
+        if not self.rival.walks:
+            return None
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *(chain.state.walk for chain in self.chains))
 
     def allowed(self, wanted: int, share: float = 1.0) -> int:
         """How many of the wanted steps fit the next block and the budget; 0 where it is over."""
