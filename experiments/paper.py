@@ -48,7 +48,9 @@ def assembled(folder: Path) -> str:
     """The page: its introduction and each exhibit's page.md, with tables in the places of <!-- probit/kl -->."""
     parts = [HERE / "page.md", *(HERE / name / "page.md" for name in EXHIBITS)]
     text = "\n".join(part.read_text() for part in parts)
-    return re.sub(r"<!-- ([a-z]+/[a-z0-9_]+) -->\n<!-- end -->\n", lambda mark: (folder / f"{mark[1]}.md").read_text(), text)
+    return re.sub(
+        r"<!-- ([a-z]+/[a-z0-9_]+) -->\n<!-- end -->\n", lambda mark: (folder / f"{mark[1]}.md").read_text(), text
+    )
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.digits.images import DIGITS
+from experiments.digits.images import DIGITS, SIDE
 from experiments.exhibit import COLOURS, tidy
 
 MOST_POINTS = 400
@@ -15,23 +15,28 @@ MOST_POINTS = 400
 def template_figure(
     names: Sequence[str], rows: Sequence[str], pictures: np.ndarray, reference: np.ndarray, told: str
 ) -> Figure:
-    """Templates `(method, row, 5, 15, 15)`, a block of columns a method, and the MAP's in a last row of each."""
+    """Templates `(method, row, 5, 15, 15)`, a panel a method, and the MAP's in the last row of each."""
     shown = np.concatenate([pictures, np.broadcast_to(reference, (len(names), 1, *reference.shape))], axis=1)
-    figure = Figure(figsize=(11, 1.12 * len(rows) + 2.3), layout="constrained")
-    figure.suptitle(told, fontsize=11)
-    for part, name, of_method in zip(figure.subfigures(1, len(names)), names, shown, strict=True):
-        part.suptitle(name, fontsize=11)
-        axes = part.subplots(len(rows) + 1, len(DIGITS), gridspec_kw={"wspace": 0.03, "hspace": 0.03})
-        for line, label, of_row in zip(axes, [*rows, "MAP"], of_method, strict=True):
-            for place, picture in zip(line, of_row, strict=True):
-                image = place.imshow(picture, cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")
-                place.set(xticks=[], yticks=[])
-            line[0].set_ylabel(label, rotation=0, ha="right", va="center", fontsize=9)
-        for place, digit in zip(axes[-1], DIGITS, strict=True):
-            place.set_xlabel(f"digit {digit}", fontsize=9)
-    bar = figure.colorbar(image, ax=figure.axes, orientation="horizontal", shrink=0.4, aspect=40, pad=0.02)
-    bar.set_label("ink of a pixel (0 is paper, 1 is black; scale cut at 0 and 1)", fontsize=9)
+    figure = Figure(figsize=(11, 6.4), layout="constrained")
+    figure.suptitle(told)
+    panels = figure.subplots(1, len(names))
+    middles = np.arange(len(rows) + 1) * (SIDE + 1) + (SIDE - 1) / 2
+    for axes, name, of_method in zip(panels, names, shown, strict=True):
+        image = axes.imshow(mosaic(of_method), cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")
+        axes.set_title(name, fontsize=11)
+        axes.set_xticks(middles[: len(DIGITS)], [f"digit {digit}" for digit in DIGITS])
+        axes.set_yticks(middles, [*rows, "MAP"])
+        axes.tick_params(length=0)
+        axes.axhline(len(rows) * (SIDE + 1) - 1, color=COLOURS["truth"], linewidth=2)
+    bar = figure.colorbar(image, ax=list(panels), location="bottom", shrink=0.5, aspect=50)
+    bar.set_label("ink of a pixel: 0 is paper, 1 is black (cut at both)")
     return figure
+
+
+def mosaic(pictures: np.ndarray) -> np.ndarray:
+    """Pictures `(row, column, 15, 15)` as one, a pixel of nothing between them."""
+    framed = np.pad(pictures, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=np.nan)
+    return framed.swapaxes(1, 2).reshape(len(pictures) * (SIDE + 1), -1)[:-1, :-1]
 
 
 def distance_figure(

@@ -18,7 +18,7 @@ CROPPED = 2
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """An array of bytes in the format of the MNIST site: two zeros, type 8, the number of axes, their lengths, bytes."""
+    """An array of bytes as the MNIST site has them: two zeros, type 8, the number of axes, their lengths, bytes."""
     raw = path.read_bytes()
     if raw[:3] != b"\x00\x00\x08":
         raise ValueError(f"{path} is no idx file of bytes.")
