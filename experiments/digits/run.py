@@ -39,7 +39,7 @@ class Size:
 
 SIZES = {
     "paper": Size(per_digit=2000, grid=16, subset_size=100, budget=120.0, thinning=(10, 200)),
-    "small": Size(per_digit=200, grid=8, subset_size=50, budget=lwa.RowReads(4_000_000), thinning=(5, 100)),
+    "small": Size(per_digit=200, grid=8, subset_size=50, budget=lwa.RowReads(3_000_000), thinning=(5, 100)),
 }
 
 
