@@ -41,6 +41,14 @@ def block_variance(templates: Templates, count: int) -> float:
     return float(np.mean([np.diag(np.linalg.inv(held[np.ix_(block, block)])) for block in blocks]))
 
 
+def round_variance(templates: Templates, count: int) -> float:
+    """1 / the mean curvature along one control point: what the variance of a round walk goes with.
+
+    A move of variance s² an entry loses s²/2 times the trace of its block's precision on average, which decides on it.
+    """
+    return float(1 / np.diag(precision(templates, count)).mean())
+
+
 def distance(these: np.ndarray, those: np.ndarray) -> np.ndarray:
     """d: Euclidean distances between arrays `(..., 5, a, b)`, summed over the five digits."""
     return np.sqrt(((these - those) ** 2).sum((-2, -1))).sum(-1)

@@ -25,6 +25,7 @@ class Path:
     name: str
     squares: np.ndarray  # θ, (kept, 5, grid, grid)
     seconds: np.ndarray  # since the first move
+    moves: np.ndarray  # made until then
     rows: np.ndarray  # read until then
     fit: lwa.Result
 
@@ -32,11 +33,6 @@ class Path:
     def means(self) -> np.ndarray:
         """μ(θ_1:k) of the paper, at each state."""
         return np.cumsum(self.squares, axis=0) / np.arange(1, len(self.squares) + 1)[:, None, None, None]
-
-    @property
-    def moves(self) -> int:
-        """Made in all."""
-        return self.fit.attributes["tune_moves"]
 
     @property
     def accepted(self) -> float:
@@ -73,7 +69,7 @@ def on_all_rows(templates: Templates, images: dict[str, np.ndarray], budget: Any
     """Metropolis-Hastings, with no help from the mode."""
     asked = adaptive(budget, thinning, seed)
     fit = lwa.rivals.sample("metropolis", templates.model(), images, reference=False, **asked)
-    return path_of(fit, "M-H on all images", templates)
+    return path_of(fit, "M-H on all images", templates, thinning)
 
 
 def on_subsets(
@@ -86,13 +82,14 @@ def on_subsets(
             templates.model(), images, target="subposterior", subset_size=subset_size,
             summary=lwa.summaries.Counts("digit"), epsilon=EPSILON, **adaptive(budget, thinning, seed),
         )  # fmt: skip
-    return path_of(fit, f"LWA-MCMC, n = {subset_size}", templates)
+    return path_of(fit, f"LWA-MCMC, n = {subset_size}", templates, thinning)
 
 
-def path_of(fit: lwa.Result, name: str, templates: Templates) -> Path:
+def path_of(fit: lwa.Result, name: str, templates: Templates, thinning: int) -> Path:
     """The path of tune, with the time between two looks at the clock spread evenly over the states kept."""
     squares = templates.squares(fit.warmup)[0]
     before = fit.attributes["seconds"] - fit.attributes["sampling_seconds"]  # the first move
     kept, at = np.array([[0, before], *fit.attributes["tune_clock"]]).T
-    seconds = np.interp(np.arange(1, len(squares) + 1), kept, at) - before
-    return Path(name, squares, seconds, np.cumsum(fit.warmup_stats["n_rows_read"][0]), fit)
+    numbers = np.arange(1, len(squares) + 1)
+    seconds = np.interp(numbers, kept, at) - before
+    return Path(name, squares, seconds, thinning * numbers, np.cumsum(fit.warmup_stats["n_rows_read"][0]), fit)

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import lwa
-from experiments.digits.exact import block_variance, class_means, distance, posterior_mean, residual_sd
-from experiments.digits.figures import distance_figure, template_figure
+from experiments.digits.exact import block_variance, class_means, distance, posterior_mean, residual_sd, round_variance
+from experiments.digits.figures import Curve, distance_figure, template_figure
 from experiments.digits.images import DIGITS, load_images
 from experiments.digits.model import Templates
 from experiments.digits.paths import Path, on_all_rows, on_subsets
@@ -51,6 +51,7 @@ class Findings(NamedTuple):
     limit: dict[str, float]  # where d of LWA's running mean goes, in closed form
     paths: tuple[Path, Path]
     at_shares: dict[str, np.ndarray]  # d at the SHARES of the budget, (method, share)
+    same_moves: np.ndarray  # d of LWA in pixels after as many moves as M-H had made then
     arrival: dict[str, float]  # share of the budget after which LWA is as near as M-H is at its end; NaN if never
     variance_ratio: float  # of proposals, LWA's over M-H's
     swaps_accepted: float  # share of proposed subsets
@@ -83,7 +84,7 @@ def run(size: Size, seed: int, out: Out) -> Findings:
         }
         arrival = {space: first_below(d[1][space], spent[1], d[0][space][-1]) / budget_of(size) for space in SPACES}
         found = Findings(
-            templates, goal, limit, paths, at_shares, arrival,
+            templates, goal, limit, paths, at_shares, at_moves(light, d[1]["pixels"], full.moves[places[0]]), arrival,
             light.proposal_variance / full.proposal_variance,
             float(light.fit.warmup_stats["subset_accepted"][0, len(light.squares) // 2 :].mean()),
         )  # fmt: skip
@@ -102,6 +103,11 @@ def places_of(spent: np.ndarray, budget: float) -> np.ndarray:
     return np.maximum(np.searchsorted(spent, np.array(SHARES) * budget, side="right") - 1, 0)
 
 
+def at_moves(path: Path, d: np.ndarray, moves: np.ndarray) -> np.ndarray:
+    """d after so many moves, between the states kept before and after them."""
+    return np.interp(moves, path.moves, d)
+
+
 def first_below(d: np.ndarray, spent: np.ndarray, level: float) -> float:
     """What was spent when d was first at most `level`; NaN where it never is."""
     below = np.flatnonzero(d <= level)
@@ -117,15 +123,11 @@ def label_of(share: float, size: Size) -> str:
 def draw(out: Out, size: Size, found: Findings, d: list[dict[str, np.ndarray]], spent, places) -> None:
     """Both halves of the paper's figure."""
     templates, paths = found.templates, found.paths
-    names = [path.name for path in paths]
+    names, labels = [path.name for path in paths], [label_of(share, size) for share in SHARES]
     pictures = np.stack([templates.phi(path.means[place]) for path, place in zip(paths, places, strict=True)])
-    told = "Templates: the running mean of each chain at shares of one budget, started from blank images"
-    out.figure(
-        "templates",
-        template_figure(names, [label_of(share, size) for share in SHARES], pictures, templates.phi(found.goal), told),
-    )
-    curves = dict(zip(names, zip(spent, d, strict=True), strict=True))
-    unit = "seconds since the first move" if size.timed else "rows read"
+    out.figure("templates", template_figure(names, labels, pictures, templates.phi(found.goal)))
+    curves = [Curve(path.name, at, path.moves, one) for path, at, one in zip(paths, spent, d, strict=True)]
+    unit = "seconds since the first transition" if size.timed else "rows read"
     out.figure("distance", distance_figure(curves, found.limit, unit))
 
 
@@ -134,11 +136,13 @@ def write(out: Out, size: Size, found: Findings) -> None:
     full, light = found.paths
     out.table(
         "distance",
-        ["share of the budget", "d in pixels, M-H", "d in pixels, LWA", "d in control points, M-H",
-         "d in control points, LWA"],
+        ["share of the budget", "M-H, pixels", "LWA, pixels", "LWA after as many transitions as M-H, pixels",
+         "M-H, control points", "LWA, control points"],
         [
-            [f"{share:.0%}", *(float(value) for space in SPACES for value in found.at_shares[space][:, number])]
-            for number, share in enumerate(SHARES)
+            [f"{share:.0%}", *map(float, [*pixels, same, *controls])]
+            for share, pixels, same, controls in zip(
+                SHARES, found.at_shares["pixels"].T, found.same_moves, found.at_shares["controls"].T, strict=True
+            )
         ],
     )  # fmt: skip
     start = {
@@ -160,9 +164,11 @@ def write(out: Out, size: Size, found: Findings) -> None:
         ],
     )  # fmt: skip
     N, n = size.per_digit * len(DIGITS), size.subset_size
-    conditional = [block_variance(found.templates, count // len(DIGITS)) for count in (N, n)]
+    counts = [count // len(DIGITS) for count in (N, n)]
+    conditional = [block_variance(found.templates, count) for count in counts]
+    round_ones = [round_variance(found.templates, count) for count in counts]
     variances = [path.proposal_variance for path in found.paths]
-    rates = [path.moves / path.seconds[-1] for path in found.paths]
+    rates = [path.moves[-1] / path.seconds[-1] for path in found.paths]
 
     def line(what: str, both: list[float], paper: str = "") -> list[Any]:
         return [what, *both, both[1] / both[0], paper]
@@ -174,10 +180,10 @@ def write(out: Out, size: Size, found: Findings) -> None:
             line("variance of a proposed control point, as adapted", variances, "10"),
             line("its sd", [float(np.sqrt(value)) for value in variances]),
             line("variance given the other blocks, in closed form", conditional),
-            line("the same without the prior: 1 / images a digit", [len(DIGITS) / N, len(DIGITS) / n]),
+            line("variance of a round walk, up to a factor, in closed form", round_ones),
             line("accepted", [full.accepted, light.accepted], "1 (0.25 each)"),
             line("rows read a transition", [N, n]),
-            line("transitions", [full.moves, light.moves]),
+            line("transitions", [int(path.moves[-1]) for path in found.paths]),
             line("transitions a second", rates),
             ["proposed subsets accepted", "", found.swaps_accepted, "", ""],
         ],
