@@ -1,4 +1,4 @@
-"""Draws beside the posterior of all rows, which is known: normal classes, and so many rows that the prior is nothing."""
+"""Draws beside the posterior of all rows, which is known: classes are normal, and so many rows drown any prior."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

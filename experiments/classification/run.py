@@ -145,7 +145,7 @@ def errors_in_time(path: Path, times: NDArray[np.float64], rows: Mapping[str, An
 
 
 def laws_of(scenario: Scenario, rows: Mapping[str, Any], seed: int) -> list[Law]:
-    """The last half of both samplers' paths, and, beyond the paper, lwa's calibrated draws from subsets of the same n."""
+    """The last halves of both samplers' paths, and, beyond the paper, lwa's calibrated draws with the same n."""
     exact = posterior_of(rows)
     fit = lwa.sample(MODEL, rows, subset_size=SUBSET, seed=seed, progress=False)
     calibrated = vector_of(fit.posterior).reshape(-1, len(exact.mean))
