@@ -17,7 +17,7 @@ SHOWN = 2000
 """Rows of each class in the picture."""
 LABELS = {"lwa": "LWA-MCMC", "rival": "MHSubLhd"}
 DASHES = {"lwa": "-", "rival": "--"}
-FINE = 400
+FINE = 250
 """Times at which a path is drawn."""
 
 
@@ -72,7 +72,7 @@ def scenarios(found: Sequence[Scenario]) -> Figure:
     figure.legend(
         handles,
         [*LABELS.values(), "the truth; smallest error there is"],
-        loc="outside upper center",
+        loc="outside lower center",
         ncols=3,
         frameon=False,
     )
