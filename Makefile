@@ -1,7 +1,8 @@
 # All commands run in .venv, which `install` builds and keeps up to date. `make` alone lists them.
 
 BIN := .venv/bin
-PYTEST := $(BIN)/python -m pytest -n 2
+# Tests of a group share what is costly to make, so they stay on one worker.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 # Compiled programs are kept between test runs; flags left over in the caller's shell must not change what is tested.
 test verify: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.cache/jax
@@ -9,11 +10,11 @@ test verify: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0
 unexport XLA_FLAGS
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test verify lint clean
+.PHONY: help install demo test verify paper paper-small lint clean
 
 help: ## list these commands
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r command what; do \
-		printf '%-15s %s\n' "$$command" "$$what"; done
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r command what; do \
+		printf '%-18s %s\n' "$$command" "$$what"; done
 
 install: .venv/.installed ## build .venv and install lwa with its development tools (PYTHON=... picks the interpreter)
 	@:
@@ -26,6 +27,12 @@ test: lint ## lint, type-check and run the tests and the docstring examples
 
 verify: install ## run the longer statistical and fault tests
 	$(PYTEST) -m slow
+
+paper: install ## make every figure and table of the paper at its own sizes, and docs/paper.md
+	@$(BIN)/python -m experiments.paper --scale paper --out docs/paper
+
+paper-small: install ## the same in about two minutes, small, into build/paper/small
+	@$(BIN)/python -m experiments.paper --scale small
 
 lint: install ## check style, formatting and types
 	$(BIN)/python -m ruff check

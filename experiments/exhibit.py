@@ -78,7 +78,7 @@ def shown(value: Any) -> str:
     if isinstance(value, float | np.floating):
         if not np.isfinite(value):
             return {np.inf: "∞", -np.inf: "−∞"}.get(float(value), "none")
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+        return f"{value:,.0f}" if abs(value) >= 1000 or value == 0 else f"{value:#.3g}".removesuffix(".")
     return str(value)
 
 

@@ -1,4 +1,4 @@
-"""All exhibits of the paper, one after the other, and docs/paper.md with their tables filled in.
+"""All exhibits of the paper, one after the other, and docs/paper.md from their pages and tables.
 
 python -m experiments.paper --scale paper --out docs/paper     (make paper)
 python -m experiments.paper                                    (make paper-small)
@@ -16,6 +16,7 @@ from experiments.exhibit import ROOT, carry_out, expected_seconds, in_words
 
 EXHIBITS = ("probit", "proposition", "arma", "classification", "digits")
 """In the order of docs/paper.md. Each has run.py with `run(size, seed, out)` and `SIZES` by scale."""
+HERE = Path(__file__).parent
 PAGE = ROOT / "docs" / "paper.md"
 
 
@@ -38,19 +39,18 @@ def main() -> None:
         exhibit = import_module(f"experiments.{name}.run")
         carry_out(name, exhibit.run, exhibit.SIZES, given.scale, given.seed, folder / name)
     if folder.resolve() == PAGE.with_suffix("").resolve():
-        fill_in(PAGE, folder)
-        console.print(f"Tables filled into {PAGE.relative_to(ROOT)}.")
+        PAGE.write_text(assembled(folder))
+        console.print(f"The page: {PAGE.relative_to(ROOT)}")
     console.print(f"Figures and tables: {folder}, after {in_words(time.monotonic() - began)}.")
 
 
-def fill_in(page: Path, folder: Path) -> None:
-    """Put each table between its marks, <!-- probit/kl --> and <!-- end -->."""
-
-    def filled(found: re.Match[str]) -> str:
-        return f"{found[1]}\n{(folder / f'{found[2]}.md').read_text()}<!-- end -->"
-
-    text = page.read_text()
-    page.write_text(re.sub(r"(<!-- ([a-z_]+/[a-z0-9_]+) -->)\n.*?<!-- end -->", filled, text, flags=re.DOTALL))
+def assembled(folder: Path) -> str:
+    """The page: its introduction and each exhibit's page.md, with tables in the places of <!-- probit/kl -->."""
+    parts = [HERE / "page.md", *(HERE / name / "page.md" for name in EXHIBITS)]
+    text = "\n".join(part.read_text() for part in parts)
+    return re.sub(
+        r"<!-- ([a-z]+/[a-z0-9_]+) -->\n<!-- end -->\n", lambda mark: (folder / f"{mark[1]}.md").read_text(), text
+    )
 
 
 if __name__ == "__main__":
