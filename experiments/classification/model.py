@@ -12,8 +12,6 @@ from scipy.special import ndtr
 
 import lwa
 
-NAMES = ("μ₁₁", "μ₁₂", "μ₂₁", "μ₂₂", "σ₁", "σ₂")
-"""θ as one vector: both entries of μ₁ and of μ₂, then σ₁ and σ₂."""
 SHARE = np.array([1.0, 0.5])
 """Σ(σ) = diag(σ², σ²/2) is σ² times this."""
 PRIOR_SD = 2.0
@@ -25,7 +23,7 @@ type Theta = Mapping[str, Any]
 
 
 def vector_of(theta: Theta) -> NDArray[np.float64]:
-    """(..., 6), from arrays by name."""
+    """θ as `(..., 6)`: both entries of μ₁ and of μ₂, then σ₁ and σ₂."""
     mu1, mu2, sigma1, sigma2 = (np.asarray(theta[name], np.float64) for name in ("mu1", "mu2", "sigma1", "sigma2"))
     return np.concatenate([mu1, mu2, sigma1[..., None], sigma2[..., None]], axis=-1)
 
