@@ -8,7 +8,7 @@ import pytest
 import lwa
 from lwa.parameters import Blockwise, RandomWalk
 from lwa.parameters.blockwise import own_gain
-from lwa.pipeline import steering_gain
+from lwa.parameters.kernel import steering_gain
 from lwa.reference import Reference
 
 INIT = {"a": 0.0, "b": jnp.zeros(3), "c": jnp.zeros((2, 2)), "d": jnp.zeros(5)}

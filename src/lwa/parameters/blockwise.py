@@ -233,7 +233,7 @@ def given_the_others(precision: Any, stretch: Stretch) -> tuple[Array, Array]:
 
 
 def own_gain(gain: Array, blocks: int) -> Array:
-    """`pipeline.steering_gain`, (1 + moves/10)^-0.6, of the moves that one block has made; 0 where the gain is 0."""
+    """`kernel.steering_gain`, (1 + moves/10)^-0.6, of the moves that one block has made; 0 where the gain is 0."""
     moves = jnp.where(gain > 0, gain, 1.0) ** (-1 / 0.6) - 1.0  # in tens
     return jnp.where(gain > 0, (1.0 + moves / blocks) ** -0.6, 0.0)
 

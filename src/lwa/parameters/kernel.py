@@ -116,3 +116,8 @@ def metropolis(
     accept = accepts(log_u, log_ratio)
     theta, terms = choose(accept, (proposed, new), (theta, terms))
     return theta, terms, Info(probability(log_ratio), accept, new.invalid, jnp.ones((), jnp.int32), {})
+
+
+def steering_gain(moves: Any) -> Any:
+    """How strongly the scale follows the acceptance rate: firmly at first, ever less as tune goes on."""
+    return (1.0 + moves / 10.0) ** -0.6
