@@ -8,6 +8,7 @@ import numpy as np
 from experiments.classification.laws import Law
 from experiments.classification.model import bayes_error
 from experiments.classification.paths import Path, Scenario
+from experiments.exhibit import shown
 
 type Table = tuple[list[str], list[list[Any]]]
 
@@ -50,9 +51,20 @@ def convergence(found: Mapping[str, Sequence[Scenario]]) -> Table:
             for what in ("θ", "classifier"):
                 ours, rival = (arrival(path, scenario.sigma, what) for path in scenario.paths.values())
                 paper = PAPER_TIMES.get((reading, number), "") if what == "θ" else ""
-                seconds, rows = ((own, other, other / own) for own, other in zip(ours, rival, strict=True))
+                end = scenario.paths["rival"]
+                seconds, rows = (
+                    (own, *later_than(own, other, last))
+                    for own, other, last in zip(ours, rival, (end.seconds[-1], end.rows[-1]), strict=True)
+                )
                 table.append([reading, number, what, *seconds, paper, *rows])
     return header, table
+
+
+def later_than(own: float, other: float, last: float) -> tuple[float | str, float | str]:
+    """When the other arrives, and how much later; where its run ended before, that it was later than that."""
+    if np.isfinite(other):
+        return other, other / own
+    return f"> {shown(float(last))}", f"> {shown(float(last / own))}"
 
 
 def arrival(path: Path, sigma: float, what: str) -> tuple[float, float]:
