@@ -20,8 +20,13 @@ CACHE = ROOT / ".cache" / "paper"
 CHUNK = 1_000_000
 """Rows simulated at a time."""
 COLOURS = {
-    "lwa": "#c0392b", "lwa_light": "#e59866", "full": "#1f4e79", "rival": "#1f4e79", "truth": "#2e8b57", "grey": "#7f8c8d"
-}  # fmt: skip
+    "lwa": "#c0392b",
+    "lwa_light": "#e59866",
+    "full": "#1f4e79",
+    "rival": "#1f4e79",
+    "truth": "#2e8b57",
+    "grey": "#7f8c8d",
+}
 """LWA-MCMC, what reads all rows or more of them, and the truth, alike in every figure."""
 
 
@@ -49,7 +54,7 @@ class Out:
         self.seconds[name] = round(time.monotonic() - began, 1)
 
     def figure(self, name: str, figure: Any) -> None:
-        """A matplotlib figure as PNG and SVG. An SVG without dates or random names changes only where the picture does."""
+        """A matplotlib figure as PNG and SVG, the latter without dates and random names: a rerun changes nothing."""
         import matplotlib
 
         figure.savefig(self.folder / f"{name}.png", dpi=130)

@@ -73,6 +73,8 @@ class Outcome:
     tuning: Any  # what the kernel learnt, every chain's
     rate: float  # moves a second in the last block; 0 where there was but one
     clock: list[tuple[int, float]]  # draws a chain, and seconds since the first move
+    warmup: Kept | None = None  # the path of tune, where it is kept
+    tune_clock: Sequence[tuple[int, float]] = ()  # as `clock`, of that path
     fault: BaseException | None = None  # what the user's function raised once there were draws
 
 
@@ -83,8 +85,9 @@ def carry_out(run: Run, display: Display) -> Outcome:
     settings, meter = run.settings, Meter(run.settings.budget)
     with interruptible() as interruption, ThreadPoolExecutor(os.cpu_count()) as pool:
         player = Player(run, meter, interruption, pool)
-        memory = tune(player, run, display)
-        tuned = player.position
+        memory, warmup = tune(player, run, display)
+        tuned, tune_clock = player.position, player.clock
+        player.clock = []
         for cohort in run.cohorts:
             cohort.freeze()
         thinning = settings.thinning or choose_thinning(memory, player.refresh_rate, run.problem)
@@ -103,7 +106,7 @@ def carry_out(run: Run, display: Display) -> Outcome:
     return Outcome(
         kept, thinning, player.position, tuned, meter.rows, player.invalid, stopped, seconds, player.furthest,
         player.infeasible / max(1, player.position * settings.chains), tuning, player.rate,
-        player.clock, fault,
+        player.clock, warmup, tune_clock, fault,
     )  # fmt: skip
 
 
@@ -185,19 +188,45 @@ class Player:
         return self.refreshed / max(1, self.transitions)
 
 
-def tune(player: Player, run: Run, display: Display) -> NDArray[Any]:
-    """Adapt; returns θ over the last moves, `(moves, chains, d)`."""
+def tune(player: Player, run: Run, display: Display) -> tuple[NDArray[Any], Kept | None]:
+    """Adapt; returns θ over the last moves, `(moves, chains, d)`, and the whole path where it is to be kept."""
     memory: deque[NDArray[Any]] = deque()
-    total = run.settings.tune
+    total, recorders = run.settings.tune, recorders_of(run, run.settings.thinning or 1)
     while moves := player.allowed(total - player.position, TUNE_SHARE):
         played = player.play(moves)
+        if run.settings.keep_tune:
+            record(recorders, played)
+            player.tick(least_kept(recorders))
         memory.append(np.concatenate([done.theta for done in played], axis=1))
         while sum(map(len, memory)) - len(memory[0]) >= TUNE_MEMORY:
             memory.popleft()
         rate = np.mean([done.acceptance.mean() for done in played])
         display.show("tune", player.position, total, f"accepts {rate:.2f}, refreshes U {player.refresh_rate:.2f}")
     path = np.concatenate(memory) if memory else np.empty((0, 1, 1))
-    return path[-min(len(path), TUNE_MEMORY, max(1, player.position // 2)) :]
+    kept = stacked(recorders, run, total) if run.settings.keep_tune else None
+    return path[-min(len(path), TUNE_MEMORY, max(1, player.position // 2)) :], kept
+
+
+def recorders_of(run: Run, thinning: int) -> list[Recorder]:
+    """One a chain."""
+    return [Recorder(thinning, run.problem.reads, run.problem.kernel.extra()) for _ in range(run.settings.chains)]
+
+
+def record(recorders: list[Recorder], played: list[Moves]) -> None:
+    """Every chain's moves, which its cohort made."""
+    size = played[0].theta.shape[1]
+    for chain, recorder in enumerate(recorders):
+        recorder.add(played[chain // size], chain % size)
+
+
+def least_kept(recorders: list[Recorder]) -> int:
+    """Draws that every chain has."""
+    return min(recorder.count for recorder in recorders)
+
+
+def stacked(recorders: list[Recorder], run: Run, most: int) -> Kept:
+    """The draws of all chains."""
+    return stack(recorders, run.problem.target.model.dimension, most, run.problem.kernel.extra())
 
 
 type Sampled = tuple[Kept, str, BaseException | None]
@@ -206,14 +235,13 @@ type Sampled = tuple[Kept, str, BaseException | None]
 
 def keep(player: Player, run: Run, thinning: int, display: Display) -> Sampled:
     """Sample."""
-    settings, size, extra = run.settings, len(run.cohorts[0].chains), run.problem.kernel.extra()
-    recorders = [Recorder(thinning, run.problem.reads, extra) for _ in range(settings.chains)]
+    settings, recorders = run.settings, recorders_of(run, thinning)
 
     def result(stopped: str, fault: BaseException | None = None) -> Sampled:
-        return stack(recorders, run.problem.target.model.dimension, settings.draws, extra), stopped, fault
+        return stacked(recorders, run, settings.draws), stopped, fault
 
     def kept() -> int:
-        return min(recorder.count for recorder in recorders)
+        return least_kept(recorders)
 
     while kept() < settings.draws:
         moves = player.allowed(max(recorder.missing(settings.draws) for recorder in recorders))
@@ -227,8 +255,7 @@ def keep(player: Player, run: Run, thinning: int, display: Display) -> Sampled:
             if kept() == 0 or not may_be_kept(error):
                 raise
             return result(*told(error, f"{kept()} {settings.of_draws}"))
-        for chain, recorder in enumerate(recorders):
-            recorder.add(played[chain // size], chain % size)
+        record(recorders, played)
         player.tick(min(settings.draws, kept()))
         rate = np.mean([done.acceptance.mean() for done in played])
         note = f"accepts {rate:.2f}, refreshes U {player.refresh_rate:.2f}"
@@ -277,8 +304,7 @@ def keep_exact(player: Player, run: Run, thinning: int, display: Display) -> Sam
 def joined(made: list[Corrected], run: Run) -> Kept:
     """Corrected draws as `(chains, draws, ...)`."""
     if not made:
-        extra, dimension = run.problem.kernel.extra(), run.problem.target.model.dimension
-        return stack([Recorder(1, 1, extra) for _ in range(run.settings.chains)], dimension, 0, extra)
+        return stacked(recorders_of(run, 1), run, 0)
     all_of = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *made)
     reads = all_of.evaluations * run.problem.reads + run.survey.length
     return Kept(
@@ -323,6 +349,11 @@ class Blocks:
         and grow again."""
         fitting = moves * self.seconds / max(took, 1e-6)
         return replace(self, moves=max(1, min(int(fitting), 4 * self.moves)))
+
+
+def since_the_call(clock: Sequence[tuple[int, float]], before: float) -> list[list[float]]:
+    """Draws a chain and seconds, where the first move was made `before` seconds after the call."""
+    return [[draws, round(before + at, 3)] for draws, at in clock]
 
 
 def first_block(run: Run) -> int:

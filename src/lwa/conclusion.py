@@ -3,15 +3,18 @@
 import platform
 import warnings
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lwa import __version__
-from lwa.blocks import Outcome, Run
+from lwa.blocks import Outcome, Run, since_the_call
 from lwa.calibration import edge
 from lwa.errors import LwaWarning
 from lwa.pipeline import Problem
 from lwa.polishing import Polisher
+from lwa.recording import Kept
 from lwa.result import Origin, Result, free_axis
 
 RARELY = 1e-3
@@ -22,10 +25,8 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
     """Name the draws, record how they came about, and say what a user should know."""
     settings, problem, kept = run.settings, run.problem, outcome.kept
     model = run.layout.given
-    posterior = model.with_derived(kept.theta)
-    stats = {name: values for name, values in kept._asdict().items() if name not in ("theta", "extra")} | kept.extra
-    if problem.subsets.statistic.dimension == 0:
-        stats["subset_distance"] = np.full_like(stats["subset_distance"], np.nan)
+    posterior, stats = by_name(run, kept)
+    warmup, warmup_stats = (None, None) if outcome.warmup is None else by_name(run, outcome.warmup)
     told = run.warned + remarks(run, outcome)
     attributes = {
         "inference_library": "lwa",
@@ -64,7 +65,8 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
         "seconds": round(seconds, 3),
         "sampling_seconds": round(outcome.seconds, 3),
         "moves_a_second": round(outcome.rate, 1),
-        "clock": [[draws, round(seconds - outcome.seconds + at, 3)] for draws, at in outcome.clock],
+        "clock": since_the_call(outcome.clock, seconds - outcome.seconds),
+        "tune_clock": since_the_call(outcome.tune_clock, seconds - outcome.seconds),
         "stopped": outcome.stopped,
         "warnings": told,
         "settings": settings.record(),
@@ -78,7 +80,15 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
     if model.constrained:
         unconstrained = model.free_by_name(kept.theta)
         coords |= {free_axis(name): support.scalar_names(name) for name, support in model.supports.items()}
-    return Result(posterior, stats, attributes, dims, coords, origin, unconstrained)
+    return Result(posterior, stats, attributes, dims, coords, origin, unconstrained, warmup, warmup_stats)
+
+
+def by_name(run: Run, kept: Kept) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+    """Draws, and what happened while they were made."""
+    stats = {name: values for name, values in kept._asdict().items() if name not in ("theta", "extra")} | kept.extra
+    if run.problem.subsets.statistic.dimension == 0:
+        stats["subset_distance"] = np.full_like(stats["subset_distance"], np.nan)
+    return run.layout.given.with_derived(kept.theta), stats
 
 
 def transport_of(problem: Problem) -> bool | str:

@@ -25,6 +25,8 @@ MOST_POLISHED = 1000
 """Draws that `fit.polish` corrects in all unless told otherwise: a pass scores every one of them on every row."""
 UNCONSTRAINED = "unconstrained_posterior"
 """The group of the draws as kernels moved them, as ArviZ calls it."""
+WARMUP, WARMUP_STATS = "warmup_posterior", "warmup_sample_stats"
+"""The groups of the path of tune."""
 
 
 class Origin(NamedTuple):
@@ -50,6 +52,9 @@ class Result:
     unconstrained
         Where the model has constraints: arrays `(chain, draw, size)` by name, the numbers that the kernels moved, of
         which `posterior` is the image. None where it has none, and both are the same.
+    warmup, warmup_stats
+        With `keep_tune=True` the path of tune, as `posterior` and `sample_stats` have the draws; else None.
+        `attributes["tune_clock"]` says when each part of it was there.
     """
 
     posterior: Mapping[str, NDArray[Any]]
@@ -59,6 +64,8 @@ class Result:
     coords: Mapping[str, list[Any]]
     origin: Origin | None = None
     unconstrained: Mapping[str, NDArray[Any]] | None = None
+    warmup: Mapping[str, NDArray[Any]] | None = None
+    warmup_stats: Mapping[str, NDArray[Any]] | None = None
 
     @property
     def draws(self) -> int:
@@ -69,7 +76,8 @@ class Result:
     def idata(self) -> "xarray.DataTree":
         """A DataTree with the groups `posterior` and `sample_stats`, which ArviZ reads as it is.
 
-        Where the model has constraints, the draws before they were mapped are a group `unconstrained_posterior`.
+        Where the model has constraints, the draws before they were mapped are a group `unconstrained_posterior`; with
+        `keep_tune=True` the path of tune is `warmup_posterior` and `warmup_sample_stats`.
         """
         import xarray
 
@@ -89,6 +97,8 @@ class Result:
         groups = {"posterior": dataset(self.posterior), "sample_stats": dataset(self.sample_stats)}
         if self.unconstrained is not None:
             groups[UNCONSTRAINED] = dataset(self.unconstrained, lambda name, _: [free_axis(name)])
+        if self.warmup is not None and self.warmup_stats is not None:
+            groups |= {WARMUP: dataset(self.warmup), WARMUP_STATS: dataset(self.warmup_stats)}
         tree = xarray.DataTree.from_dict(groups)
         tree.attrs.update(flat)
         return tree
@@ -192,11 +202,14 @@ class Result:
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the run to a folder that `lwa.load` reads."""
-        variables = {f"posterior/{name}": values for name, values in self.posterior.items()}
-        variables |= {f"sample_stats/{name}": values for name, values in self.sample_stats.items()}
-        variables |= {f"{UNCONSTRAINED}/{name}": values for name, values in (self.unconstrained or {}).items()}
+        draws = {"posterior": self.posterior, "sample_stats": self.sample_stats, UNCONSTRAINED: self.unconstrained}
+        path = {WARMUP: self.warmup, WARMUP_STATS: self.warmup_stats}
+        tables = [
+            {f"{group}/{name}": values for group, held in groups.items() for name, values in (held or {}).items()}
+            for groups in (draws, path)
+        ]
         description = {"attributes": dict(self.attributes), "dims": dict(self.dims), "coords": dict(self.coords)}
-        return write_run(folder, variables, description)
+        return write_run(folder, [table for table in tables if table], description)
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Write one page of HTML that needs nothing else, and return its path; `report.html` where none is given.
@@ -239,7 +252,8 @@ def _flat(value: Any) -> Any:
 def load(folder: str | os.PathLike[str]) -> Result:
     """A run saved by `fit.save`."""
     variables, manifest = read_run(folder)
-    groups: dict[str, dict[str, NDArray[Any]]] = {"posterior": {}, "sample_stats": {}, UNCONSTRAINED: {}}
+    names = ("posterior", "sample_stats", UNCONSTRAINED, WARMUP, WARMUP_STATS)
+    groups: dict[str, dict[str, NDArray[Any]]] = {name: {} for name in names}
     try:
         for name, values in variables.items():
             group, _, variable = name.partition("/")
@@ -248,6 +262,7 @@ def load(folder: str | os.PathLike[str]) -> Result:
         if not (posterior and stats):
             raise KeyError("no draws")
         described = manifest["attributes"], manifest["dims"], manifest["coords"]
-        return Result(posterior, stats, *described, unconstrained=groups[UNCONSTRAINED] or None)
+        others = [groups[name] or None for name in (UNCONSTRAINED, WARMUP, WARMUP_STATS)]
+        return Result(posterior, stats, *described, None, *others)
     except KeyError as error:
         raise RunFolderError(f"{folder} is damaged: {error} is missing or unknown. Restore it from a copy.") from None

@@ -3,6 +3,7 @@
     run/
       manifest.json     format, attributes, variables, dims, coords, and each segment with its draws and checksum
       draws-00000.npy   a structured array (chains, draws), one field a variable: "posterior/beta", "sample_stats/lp"
+      draws-00001.npy   the path of tune, where it was kept: "warmup_posterior/beta", "warmup_sample_stats/lp"
 
 The manifest is written last and by renaming, so a folder with a manifest is whole.
 """
@@ -29,29 +30,27 @@ type Variables = dict[str, NDArray[Any]]
 """By "group/name"; arrays are `(chains, draws, *shape)`."""
 
 
-def write_run(folder: str | os.PathLike[str], variables: Variables, description: dict[str, Any]) -> Path:
-    """Save draws and what describes them; refuses to overwrite anything that is not a run."""
+def write_run(folder: str | os.PathLike[str], tables: list[Variables], description: dict[str, Any]) -> Path:
+    """Save draws and what describes them; refuses to overwrite anything that is not a run.
+
+    Variables of one table have as many draws, and are one segment.
+    """
     path = require_free(folder)
     partial = path / PARTIAL
     try:
         path.mkdir(parents=True, exist_ok=True)
         before = sorted(path.glob(SEGMENTS))
-        new = path / f"draws-{int(before[-1].stem.removeprefix('draws-')) + 1 if before else 0:05d}.npy"
-        segment = _pack(variables)
+        number = int(before[-1].stem.removeprefix("draws-")) + 1 if before else 0
+        new = [path / f"draws-{number + i:05d}.npy" for i in range(len(tables))]
         try:
-            with new.open("wb") as file:  # version 3, since names may be Greek
-                np.lib.format.write_array(file, segment, version=(3, 0), allow_pickle=False)
-            manifest = {
-                "format": FORMAT,
-                "version": VERSION,
-                **description,
-                "segments": [{"file": new.name, "draws": segment.shape[1], "crc32": zlib.crc32(new.read_bytes())}],
-            }
+            segments = [_write_segment(one, variables) for one, variables in zip(new, tables, strict=True)]
+            manifest = {"format": FORMAT, "version": VERSION, **description, "segments": segments}
             partial.write_text(json.dumps(manifest, indent=1, default=_plain), encoding="utf-8")
             partial.replace(path / MANIFEST)
         except BaseException:  # Ctrl-C too: what is half-written goes, and what was there before stays
             partial.unlink(missing_ok=True)
-            new.unlink(missing_ok=True)
+            for one in new:
+                one.unlink(missing_ok=True)
             raise
         for old in before:  # only now that the new run is whole
             old.unlink()
@@ -99,8 +98,14 @@ def read_run(folder: str | os.PathLike[str]) -> tuple[Variables, dict[str, Any]]
             "Pass a folder made by fit.save(), or load it with the lwa that wrote it."
         )
     try:
-        segments = [_read_segment(path, segment) for segment in manifest["segments"]]
-        return _unpack(np.concatenate(segments, axis=1)), manifest
+        alike: dict[Any, list[NDArray[Any]]] = {}
+        for segment in manifest["segments"]:
+            read = _read_segment(path, segment)
+            alike.setdefault(read.dtype, []).append(read)
+        variables: Variables = {}
+        for segments in alike.values():
+            variables |= _unpack(np.concatenate(segments, axis=1))
+        return variables, manifest
     except (KeyError, TypeError, ValueError) as error:
         raise RunFolderError(f"{path} is damaged: {error}. Restore it from a copy.") from None
 
@@ -120,6 +125,14 @@ def _manifest(path: Path) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """What JSON has no word for: labels of axes may be NumPy's numbers, or dates."""
     return value.item() if isinstance(value, np.generic) else str(value)
+
+
+def _write_segment(path: Path, variables: Variables) -> dict[str, Any]:
+    """Write one, and what the manifest says of it."""
+    segment = _pack(variables)
+    with path.open("wb") as file:  # version 3, since names may be Greek
+        np.lib.format.write_array(file, segment, version=(3, 0), allow_pickle=False)
+    return {"file": path.name, "draws": segment.shape[1], "crc32": zlib.crc32(path.read_bytes())}
 
 
 def _read_segment(path: Path, segment: dict[str, Any]) -> NDArray[Any]:

@@ -47,6 +47,7 @@ def sample(
     tolerance: float = 0.02,
     reference: Any = None,
     precision: str = "auto",
+    keep_tune: bool = False,
 ) -> Result:
     """Draw θ by Algorithm 1, reading `subset_size` rows a step whatever the number of rows.
 
@@ -118,6 +119,9 @@ def sample(
     precision
         `"float32"`, `"float64"` or `"auto"`: float32 unless its rounding would be felt in the acceptance ratio. A model
         that is not JAX works in float64.
+    keep_tune
+        Keep the path of tune too, thinned as the draws are where `thinning` is a number: `fit.warmup`, which ArviZ
+        calls `warmup_posterior`. These are no draws of the posterior.
 
     Returns
     -------
@@ -140,6 +144,7 @@ def sample(
         chains=chains, thinning=thinning, seed=seed, budget=budget, subset_move=subset_move,
         subset_weight=subset_weight, kernel=kernel, refresh_steps=refresh_steps, leverage=leverage,
         transport=transport, tolerance=tolerance, reference=reference, precision=precision,
+        keep_tune=keep_tune,
     )  # fmt: skip
     began = time.monotonic()
     with Display(progress) as display:

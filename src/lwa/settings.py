@@ -47,6 +47,7 @@ class Settings:
     tolerance: float
     reference: Any
     precision: str
+    keep_tune: bool
 
     @classmethod
     def check(cls, **given: Any) -> "Settings":
@@ -100,6 +101,7 @@ class Settings:
             tolerance=as_tolerance(given["tolerance"]),
             reference=given["reference"],
             precision=given["precision"],
+            keep_tune=yes_or_no("keep_tune", given["keep_tune"]),
         )
 
     def without_reference(self, N: int, *, ordered: bool) -> "Settings":

@@ -138,17 +138,14 @@ class Blockwise(Metropolis):
         """Round walks of the first step size; with a reference, of its shapes and the step sizes that suit them."""
         dtype, groups, scales = theta.dtype, [], []
         for stretch in self._stretches():
-            shape = (*stretch.entries.shape, stretch.entries.shape[-1])
-            factors, covariances = np.broadcast_to(np.eye(shape[-1]), shape).copy(), np.zeros(shape)
+            count, m = stretch.entries.shape
+            factors, covariances = jnp.broadcast_to(jnp.eye(m), (count, m, m)), jnp.zeros((count, m, m))
             if reference is not None:
-                for factor, covariance, entries, size in zip(factors, covariances, *stretch[1:], strict=True):
-                    own = entries[:size]
-                    covariance[:size, :size] = np.linalg.inv(reference.precision[np.ix_(own, own)])
-                    factor[:size, :size] = np.linalg.cholesky(covariance[:size, :size])
+                factors, covariances = given_the_others(reference.precision, stretch)
             mean = jnp.asarray(theta).at[stretch.entries].get(mode="fill", fill_value=0.0)
             arrays = (jnp.asarray(factors, dtype), mean, jnp.asarray(covariances, dtype))
             groups.append(Group(*arrays, jnp.zeros(len(stretch.sizes), bool)))
-            scales.append(optimal_scale(stretch.sizes) if reference is not None else np.full(shape[0], self.scale))
+            scales.append(optimal_scale(stretch.sizes) if reference is not None else np.full(count, self.scale))
         log_scale = jnp.log(jnp.concatenate([jnp.asarray(scale) for scale in scales])).astype(dtype)
         return Tuning(log_scale, tuple(groups), jnp.asarray(reference is not None))
 
@@ -209,6 +206,19 @@ def require_partition(blocks: Sequence[Sequence[str]], names: list[str]) -> None
                 f"blocks={[list(block) for block in blocks]} {fault.format(', '.join(map(repr, guilty)))}. Pass each "
                 f"of {', '.join(map(repr, names))} in one block."
             )
+
+
+def given_the_others(precision: Any, stretch: Stretch) -> tuple[Array, Array]:
+    """Each block's covariance given the other blocks, the inverse of its part of the precision: factor and itself.
+
+    Where a block is filled up the factor is the identity, and the covariance zero.
+    """
+    entries, m = stretch.entries, stretch.entries.shape[-1]
+    real = np.arange(m) < stretch.sizes[:, None]
+    within = real[:, :, None] & real[:, None, :]
+    own = jnp.pad(jnp.asarray(precision), (0, 1))[entries[:, :, None], entries[:, None, :]]
+    covariances = jnp.linalg.inv(jnp.where(within, own, jnp.eye(m)))
+    return jnp.linalg.cholesky(covariances), jnp.where(within, covariances, 0.0)
 
 
 def own_gain(gain: Array, blocks: int) -> Array:

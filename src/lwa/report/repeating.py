@@ -23,6 +23,7 @@ DEFAULTS: dict[str, tuple[Any, ...]] = {
     "transport": ("auto",),
     "tolerance": (0.02,),
     "precision": ("auto",),
+    "keep_tune": (False,),
 }
 """Records of what need not be typed: what `lwa.sample` and `lwa.rivals.sample` do anyway."""
 HOMES = {

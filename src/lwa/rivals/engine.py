@@ -42,6 +42,7 @@ class Plan:
     thinning: int
     seed: int
     budget: Budget
+    keep_tune: bool
 
 
 class Outcome(NamedTuple):
@@ -57,6 +58,8 @@ class Outcome(NamedTuple):
     stopped: str
     clock: list[tuple[int, float]]  # kept draws a chain, and seconds since the first step
     fault: BaseException | None
+    warmup: list[Steps]  # the steps of tune, where they are kept
+    tune_clock: list[tuple[int, float]]
 
 
 class Chain(NamedTuple):
@@ -85,11 +88,22 @@ def carry_out(rival: Rival, problem: Problem, starts: NDArray[np.float64], plan:
             stack.enter_context(jax.disable_jit())  # the same step in Python, so that the model's functions can be
         pool = stack.enter_context(ThreadPoolExecutor(os.cpu_count()))
         player = Player(rival, problem, starts, plan.seed, plan.budget, interruption, pool)
+        records = [Record(plan.thinning, None) for _ in player.chains]
+        clock = list[tuple[int, float]]()
         while steps := player.allowed(plan.tune - player.position, TUNE_SHARE):
             made = player.play(steps, tuning=True)
+            if plan.keep_tune:
+                add(records, made)
+                clock.append((records[0].kept, player.seconds))
             display.show("tune", player.position, plan.tune, in_words(made))
-        tuned = player.position
-        return sample(player, plan, tuned, display)
+        sampled = sample(player, plan, player.position, display)
+        return sampled._replace(warmup=[record.all() for record in records if record.parts], tune_clock=clock)
+
+
+def add(records: list[Record], made: list[Steps]) -> None:
+    """What every chain did."""
+    for record, page in zip(records, made, strict=True):
+        record.add(page)
 
 
 def sample(player: "Player", plan: Plan, tuned: int, display: Display) -> Outcome:
@@ -112,9 +126,8 @@ def sample(player: "Player", plan: Plan, tuned: int, display: Display) -> Outcom
                 raise
             stopped, fault = told(error, f"{records[0].kept} draws")
             break
-        for record, page in zip(records, made, strict=True):
-            record.add(page)
-        clock.append((records[0].steps, time.monotonic() - player.meter.start))
+        add(records, made)
+        clock.append((records[0].steps, player.seconds))
         done = player.position - tuned
         shown = (done, total) if wanted else (round(100 * min(1.0, player.meter.share())), 100)
         display.show("draws" if wanted else "% of the budget", *shown, in_words(made))
@@ -122,12 +135,12 @@ def sample(player: "Player", plan: Plan, tuned: int, display: Display) -> Outcom
     if plan.draws is not None:
         length = min(length, plan.draws)
     kept = [jax.tree.map(lambda leaf: leaf[:length], record.all()) if record.parts else None for record in records]
-    seconds = time.monotonic() - player.meter.start
+    seconds = player.seconds
     thinning = records[0].thinning
     ticks = [(min(length, steps // thinning), at) for steps, at in clock]
     return Outcome(
         [one for one in kept if one is not None], thinning, player.position, tuned, player.meter.rows, player.invalid,
-        seconds, stopped, ticks, fault,
+        seconds, stopped, ticks, fault, [], [],
     )  # fmt: skip
 
 
@@ -160,6 +173,11 @@ class Player:
         self.room = blank(rival, self.chains[0].state, problem)
         self.one(0, steps=0, tuning=True)  # to compile, which no budget pays for
         self.meter = Meter(budget)
+
+    @property
+    def seconds(self) -> float:
+        """Since the first step."""
+        return time.monotonic() - self.meter.start
 
     def allowed(self, wanted: int, share: float = 1.0) -> int:
         """How many of the wanted steps fit the next block and the budget; 0 where it is over."""
@@ -235,7 +253,7 @@ def advance(
         page = noted(page, i, noted_as(state.theta, info))
         if rival.walks:
             recent = recent.at[number % LEARN_EVERY].set(state.theta)
-            noise = noise_of(own, state.theta)
+            noise = noise_of(own, state.theta, problem.kernel)
             walk = adapted(state.walk, noise, info.acceptance, recent, number, tuning, problem.kernel)
             state = state._replace(walk=walk)
         return Chain(state, recent), page

@@ -25,6 +25,11 @@ class Gaussian(NamedTuple):
     factor: Any  # F
     whitening: Any  # F⁻¹
 
+    @property
+    def precision(self) -> Any:
+        """(F Fᵀ)⁻¹."""
+        return self.whitening.T @ self.whitening
+
 
 def gaussian_of(reference: Reference) -> Gaussian:
     """As arrays of the device."""

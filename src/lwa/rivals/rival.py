@@ -11,6 +11,8 @@ from jax import Array
 
 from lwa.models.model import Model
 from lwa.parameters.autoregressive import Noise
+from lwa.parameters.blockwise import Blockwise
+from lwa.parameters.blockwise import Noise as BlockNoise
 from lwa.parameters.kernel import Metropolis
 from lwa.rivals.eager import always_compiled
 from lwa.rivals.problem import Problem
@@ -121,17 +123,20 @@ def first_walk(theta: Array, problem: Problem) -> Any:
 
 def proposal(key: Array, state: Any, problem: Problem) -> tuple[Array, Array, Array]:
     """θ′ ~ Q(θ, ·), log u and log Q(θ′, θ)/Q(θ, θ′), from the key of a step, which stays free for other uses."""
-    noise = noise_of(key, state.theta)
+    noise = noise_of(key, state.theta, problem.kernel)
     there, log_hastings = proposed(noise, state.theta, state.walk, problem.kernel)
     return there, noise.log_u, log_hastings
 
 
-@always_compiled
-def noise_of(key: Array, theta: Array) -> Noise:
-    """The randomness of a step's proposal."""
+@partial(always_compiled, static=("kernel",))
+def noise_of(key: Array, theta: Array, kernel: Metropolis) -> Any:
+    """The randomness of a step's proposal, as the kernel has it."""
     direction, uniform, kind = jax.random.split(jax.random.fold_in(key, MOVING), 3)
     normal = jax.random.normal(direction, theta.shape, theta.dtype)
-    return Noise(normal, jnp.log(jax.random.uniform(uniform, (), jnp.float64)), jax.random.uniform(kind))
+    log_u = jnp.log(jax.random.uniform(uniform, (), jnp.float64))
+    if isinstance(kernel, Blockwise):
+        return BlockNoise(jax.random.randint(kind, (), 0, kernel.count), normal, log_u)
+    return Noise(normal, log_u, jax.random.uniform(kind))
 
 
 @partial(always_compiled, static=("kernel",))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa import __version__
+from lwa.blocks import since_the_call
 from lwa.budget import as_budget
 from lwa.errors import InputError, LwaWarning, ModelError, one_of
 from lwa.layout import Layout, lay_out
@@ -21,6 +22,7 @@ from lwa.models.check import named
 from lwa.models.model import Model
 from lwa.models.unbound import Unbound, require_model
 from lwa.parameters.autoregressive import Autoregressive
+from lwa.parameters.blockwise import Blockwise
 from lwa.parameters.kernel import Metropolis
 from lwa.parameters.random_walk import RandomWalk
 from lwa.progress import Display
@@ -29,9 +31,10 @@ from lwa.reference import Reference, find_reference, log_posterior, not_differen
 from lwa.result import Origin, Result, free_axis
 from lwa.rivals.engine import Outcome, Plan, carry_out
 from lwa.rivals.problem import Problem, choose_precision, gaussian_of, hold
+from lwa.rivals.record import Steps
 from lwa.rivals.rival import Rival, Setting
 from lwa.rows import Survey, survey
-from lwa.settings import plain, whole
+from lwa.settings import plain, whole, yes_or_no
 from lwa.starts import flat, given_starts
 
 RIVALS = {
@@ -80,6 +83,7 @@ def sample(
     reference: Any = None,
     kernel: Any = "walk",
     progress: bool = True,
+    keep_tune: bool = False,
     **options: Any,
 ) -> Result:
     """Draw θ by another paper's algorithm, from the same model and data, with the same counts of rows read.
@@ -95,15 +99,17 @@ def sample(
         Kept draws a chain; or `"auto"`, with a budget: as many as it allows, thinned to what 64 MiB hold.
     tune, chains, thinning
         Steps that adapt the proposal and are dropped; chains; steps a kept draw.
-    seed, budget, initvals, progress
+    seed, budget, initvals, progress, keep_tune
         As `lwa.sample` takes them.
     reference
         A θ in the bulk of the posterior, in the place of the mode. Proposals are shaped by the curvature there, and
-        methods that expand the log-likelihood do so there. Without derivatives proposals learn from the path.
+        methods that expand the log-likelihood do so there. Without derivatives proposals learn from the path; so they
+        do with `False`, where no mode is looked for.
     kernel
         `"walk"`, as the papers have it: a random walk, by the curvature at the mode or else by its path; `"gaussian"`,
         `lwa.sample`'s own: from the Gaussian at the mode, whatever θ is, with a walk now and then, and falling back to
-        it where the posterior is not near Gaussian. Or an object of `lwa.parameters` of either kind.
+        it where the posterior is not near Gaussian. Or an object of `lwa.parameters` of either kind, or its
+        `Blockwise(...)`, one block of parameters at a time.
     options
         The method's own hyperparameters, such as `epsilon=0.01` of `"austerity"`.
 
@@ -130,6 +136,7 @@ def sample(
         whole("thinning", thinning, least=1, example=1),
         as_seed(seed),
         as_budget(budget),
+        yes_or_no("keep_tune", keep_tune),
     )
     if plan.draws is None and budget is None:
         raise InputError("draws='auto' needs a budget. Pass budget='60 s' with it, or draws=1000.")
@@ -173,7 +180,7 @@ def pose(
     problem = Problem(
         layout.model, len(layout.full), hold(layout.full, order), len(layout) / len(layout.full),
         None if expanded is None else gaussian_of(expanded),
-        walk if expanded is not None else RandomWalk(),
+        bound(walk, layout.model) if expanded is not None or not isinstance(walk, Autoregressive) else RandomWalk(),
     )  # fmt: skip
     measuring, preparing = keys(seed, Purpose.RIVAL_PREPARATION, [0, 1])
     if rival.single:
@@ -182,16 +189,23 @@ def pose(
     return replace(problem, own=own), remarks
 
 
+def bound(walk: Metropolis, model: Model) -> Metropolis:
+    """The kernel with its blocks found in θ, where it has some."""
+    return walk.bind(model) if isinstance(walk, Blockwise) else walk
+
+
 def as_kernel(kernel: Any) -> Metropolis:
     """Q by name, or as it is."""
     known = {"walk": RandomWalk(), "gaussian": Autoregressive()}
     if isinstance(kernel, str) and kernel in known:
         return known[kernel]
-    if isinstance(kernel, RandomWalk) or (isinstance(kernel, Autoregressive) and kernel.df == float("inf")):
+    if isinstance(kernel, RandomWalk | Blockwise):
+        return kernel
+    if isinstance(kernel, Autoregressive) and kernel.df == float("inf"):
         return kernel
     raise InputError(
-        f"kernel={kernel!r} is not known. Valid: 'walk', 'gaussian', lwa.parameters.RandomWalk(...) or "
-        "lwa.parameters.Autoregressive(...) with df=inf."
+        f"kernel={kernel!r} is not known. Valid: 'walk', 'gaussian', lwa.parameters.RandomWalk(...), Blockwise(...) or "
+        "Autoregressive(...) with df=inf."
     )
 
 
@@ -208,6 +222,8 @@ def at_the_mode(
     layout: Layout, reference: Any, given: list[NDArray[np.float64]] | None, seed: int, display: Display
 ) -> tuple[Layout, Reference | None, str]:
     """The Gaussian at the mode, or why there is none; for a sequence, segments that look back far enough."""
+    if reference is False:
+        return layout, None, "none was looked for, as reference=False asks"
     if fault := differentiable(layout):
         return layout, None, fault
     model = layout.model
@@ -275,8 +291,13 @@ def result_of(
 ) -> Result:
     """Draws by name, and how they came about."""
     model = layout.given
-    posterior, stats = as_arrays(model, outcome, chains)
+    posterior, stats = as_arrays(model, outcome.kept, outcome.thinning, chains)
     theta = posterior.pop("")
+    warmup: dict[str, NDArray[Any]] | None = None
+    warmup_stats: dict[str, NDArray[Any]] | None = None
+    if plan.keep_tune:
+        warmup, warmup_stats = as_arrays(model, outcome.warmup, plan.thinning, chains)
+        warmup.pop("")
     told = [*remarks, *(["Stopped early: " + outcome.stopped + "."] if outcome.stopped else []), *rival.tell(stats)]
     if outcome.invalid:
         told.append(f"{outcome.invalid} proposals had a log density that was NaN or +inf and were rejected.")
@@ -298,7 +319,8 @@ def result_of(
         "nonfinite_proposals": outcome.invalid,
         "seconds": round(seconds, 3),
         "sampling_seconds": round(outcome.seconds, 3),
-        "clock": [[draws, round(before + at, 3)] for draws, at in outcome.clock],
+        "clock": since_the_call(outcome.clock, before),
+        "tune_clock": since_the_call(outcome.tune_clock, before),
         "stopped": outcome.stopped,
         "warnings": told,
         "kernel": plain(kernel),
@@ -310,7 +332,17 @@ def result_of(
     if model.constrained:
         unconstrained = model.free_by_name(theta)
         coords |= {free_axis(name): support.scalar_names(name) for name, support in model.supports.items()}
-    return Result(posterior, stats, attributes, dims, coords, Origin(model, layout, cannot_polish), unconstrained)
+    return Result(
+        posterior,
+        stats,
+        attributes,
+        dims,
+        coords,
+        Origin(model, layout, cannot_polish),
+        unconstrained,
+        warmup,
+        warmup_stats,
+    )
 
 
 def cannot_polish(*_: Any) -> Any:
@@ -318,15 +350,17 @@ def cannot_polish(*_: Any) -> Any:
     raise InputError("Only draws of lwa.sample can be polished. Pass exact=True to lwa.sample, or certify these draws.")
 
 
-def as_arrays(model: Model, outcome: Outcome, chains: int) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+def as_arrays(
+    model: Model, steps: list[Steps], thinning: int, chains: int
+) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
     """Draws by name, the flat ones under no name, and sample_stats; arrays `(chains, draws, ...)`."""
-    if not outcome.kept:
+    if not steps:
         theta = np.empty((chains, 0, model.dimension))
         return model.with_derived(theta) | {"": theta}, {"lp": np.empty((chains, 0))}
-    kept = jax.tree.map(lambda *leaves: np.stack(leaves), *outcome.kept)
+    kept = jax.tree.map(lambda *leaves: np.stack(leaves), *steps)
     stats = {
         "lp": kept.lp,
-        "acceptance_rate": np.diff(kept.acceptance, axis=1, prepend=0.0) / outcome.thinning,
+        "acceptance_rate": np.diff(kept.acceptance, axis=1, prepend=0.0) / thinning,
         "accepted": kept.accepted,
         "n_rows_read": np.diff(kept.rows, axis=1, prepend=0),
     } | kept.extra
