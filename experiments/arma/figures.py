@@ -1,6 +1,6 @@
 """The exhibit's figures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,9 @@ from experiments.exhibit import COLOURS, tidy
 
 REACH = (0.55, 0.55, 1.1)
 """Half the width of the axes around θ*, for sub-posteriors of 100 steps."""
+
+
+BAND = "20–80 % of the runs"
 
 
 def truth_line(axes: Any, i: int, *, across: bool = True) -> None:
@@ -72,7 +75,7 @@ def box(axes: Any, stats: list[dict[str, float]], at: float, colour: str, label:
     )  # fmt: skip
 
 
-def densities_figure(rows: Mapping[str, Runs], title: str, references: Sequence[np.ndarray] = ()) -> Figure:
+def densities_figure(rows: Mapping[str, Runs], title: str) -> Figure:
     """A row a setup, a column a parameter: mean density over the runs and its band from 20 % to 80 %."""
     figure = Figure(figsize=(10, 1.0 + 2.0 * len(rows)), layout="constrained")
     panels = figure.subplots(len(rows), 3, sharex="col", squeeze=False)
@@ -80,7 +83,7 @@ def densities_figure(rows: Mapping[str, Runs], title: str, references: Sequence[
         for i, axes in enumerate(line):
             grid = GRIDS[NAMES[i]]
             low, high = np.quantile(runs.density[i], [0.2, 0.8], axis=0)
-            axes.fill_between(grid, low, high, color=COLOURS["lwa_light"], alpha=0.5, linewidth=0, label="20–80 % of the runs")  # fmt: skip
+            axes.fill_between(grid, low, high, color=COLOURS["lwa_light"], alpha=0.5, linewidth=0, label=BAND)
             axes.plot(grid, runs.density[i].mean(0), color=COLOURS["lwa"], label="mean density")
             axes.axvline(runs.mean[i], color=COLOURS["full"], linestyle="--", label="mean of the mean density")
             truth_line(axes, i, across=False)

@@ -28,9 +28,9 @@ def weighed(epsilon: float, summary: Any = S0, weight: str = "gaussian") -> dict
     return {"subset_move": WINDOW, "summary": summary, "epsilon": epsilon, "subset_weight": weight}
 
 
-def starts(runs: int, seed: int, within: float = 1.0) -> list[dict[str, Any]]:
-    """A draw of the prior for each run, given that every parameter is less than `within`."""
-    ends = within / PRIOR_SD
+def starts(runs: int, seed: int, largest_drift: float = 1.0) -> list[dict[str, Any]]:
+    """A draw of the prior for each run, given |α| < 1, |β| < 1 and |γ| < `largest_drift`."""
+    ends = np.array([1.0, 1.0, largest_drift]) / PRIOR_SD
     rng = np.random.default_rng([seed, 0])
     drawn = truncnorm.rvs(-ends, ends, scale=PRIOR_SD, size=(runs, 3), random_state=rng)
     return [{"ar": one[:1], "ma": one[1:2], "drift": one[2]} for one in drawn]
@@ -39,7 +39,7 @@ def starts(runs: int, seed: int, within: float = 1.0) -> list[dict[str, Any]]:
 def sub_posterior(series: Any, n: int, setup: Mapping[str, Any], seed: int, **options: Any) -> lwa.Result:
     """The paper's target given windows of n steps: starts from the prior, its walk, L = 1."""
     chains = options["chains"]
-    given = {"initvals": starts(chains, seed), "kernel": KERNEL, "thinning": 1, "refresh_steps": 1} | options
+    given = {"initvals": starts(chains, seed), "kernel": KERNEL, "refresh_steps": 1, "keep_tune": True} | options
     return lwa.sample(
         MODEL, series, subset_size=n, target="subposterior", seed=seed, progress=False, **setup, **given
     )  # fmt: skip
