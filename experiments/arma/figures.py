@@ -37,10 +37,10 @@ def paths_figure(paths: Mapping[str, Path], colours: Mapping[str, str], budget: 
             axes.plot(path.seconds[at], path.theta[at, i], color=colours[name], linewidth=0.9, label=name)
         truth_line(axes, i)
         axes.set(xscale="log", ylabel=f"{NAMES[i]}")
-    panels[-1].set_xlabel("seconds since the call (log scale; compilation and summaries of all rows included)")
+    panels[-1].set_xlabel("seconds since the first transition (log scale)")
     panels[0].legend(frameon=False, fontsize=9, ncols=2)
     tidy(*panels)
-    figure.suptitle(f"One chain each from the same start, {budget}: θ against time; near θ* is shaded")
+    figure.suptitle(f"One chain each from the same start, {budget}: θ against time (shaded: near θ*)")
     return figure
 
 
@@ -81,10 +81,11 @@ def densities_figure(rows: Mapping[str, Runs], title: str) -> Figure:
     panels = figure.subplots(len(rows), 3, sharex="col", squeeze=False)
     for (name, runs), line in zip(rows.items(), panels, strict=True):
         for i, axes in enumerate(line):
-            grid = GRIDS[NAMES[i]]
-            low, high = np.quantile(runs.density[i], [0.2, 0.8], axis=0)
+            inside = np.abs(GRIDS[NAMES[i]] - TRUTH[i]) <= REACH[i]
+            grid, density = GRIDS[NAMES[i]][inside], runs.density[i][:, inside]
+            low, high = np.quantile(density, [0.2, 0.8], axis=0)
             axes.fill_between(grid, low, high, color=COLOURS["lwa_light"], alpha=0.5, linewidth=0, label=BAND)
-            axes.plot(grid, runs.density[i].mean(0), color=COLOURS["lwa"], label="mean density")
+            axes.plot(grid, density.mean(0), color=COLOURS["lwa"], label="mean density")
             axes.axvline(runs.mean[i], color=COLOURS["full"], linestyle="--", label="mean of the mean density")
             truth_line(axes, i, across=False)
             axes.set(xlim=(TRUTH[i] - REACH[i], TRUTH[i] + REACH[i]), ylim=(0, None))
@@ -123,5 +124,5 @@ def calibrated_figure(full: Moments, calibrated: np.ndarray, sub: Runs, n: int) 
     tidy(*panels.ravel())
     handles = panels[0, 0].get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
-    figure.suptitle("The calibrated target draws the full posterior; the sub-posterior is about √(N/n) as wide")
+    figure.suptitle("The calibrated target draws the full posterior; the sub-posterior of n steps is far wider")
     return figure

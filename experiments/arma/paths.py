@@ -15,7 +15,8 @@ class Path(NamedTuple):
     """A chain from its first transition on, tune included."""
 
     theta: np.ndarray  # (kept, 3)
-    seconds: np.ndarray  # since the call; compilation and summaries of all rows are in it
+    set_up: float  # seconds from the call to the first transition: compilation, summaries of all rows
+    seconds: np.ndarray  # since then
     transitions: np.ndarray  # made so far
     rows: np.ndarray  # read so far
 
@@ -36,10 +37,11 @@ def path_of(fit: lwa.Result) -> Path:
     since = told["tune_moves"] + told["thinning"] * np.arange(1, len(after) + 1)
     made = np.concatenate([np.arange(1, len(before) + 1), since])
     rows = np.concatenate([fit.warmup_stats["n_rows_read"][0], fit.sample_stats["n_rows_read"][0]])
-    clock = [*told["tune_clock"], *((told["tune_moves"] + told["thinning"] * kept, at) for kept, at in told["clock"])]
+    set_up = told["seconds"] - told["sampling_seconds"]
+    later = [(told["tune_moves"] + told["thinning"] * kept, at) for kept, at in told["clock"]]
     # The clock is read once a block: in between, draws are taken to come evenly.
-    seconds = np.interp(made, *np.array(clock, float).T)
-    return Path(np.concatenate([before, after]), seconds, made, np.cumsum(rows, dtype=np.int64))
+    seconds = np.interp(made, *np.array([(0, set_up), *told["tune_clock"], *later], float).T) - set_up
+    return Path(np.concatenate([before, after]), set_up, seconds, made, np.cumsum(rows, dtype=np.int64))
 
 
 def arrival(path: Path) -> Arrival:
@@ -55,5 +57,5 @@ def arrival(path: Path) -> Arrival:
 
 def shown(path: Path, points: int = 1200) -> np.ndarray:
     """Indices of draws that a figure shows: evenly over the logarithm of time, so that no stretch is a block of ink."""
-    wanted = np.geomspace(max(path.seconds[0], 1e-3), path.seconds[-1], points)
+    wanted = np.geomspace(path.seconds[0], path.seconds[-1], points)
     return np.unique(np.searchsorted(path.seconds, wanted).clip(0, len(path.seconds) - 1))

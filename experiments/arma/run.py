@@ -73,7 +73,7 @@ SIZES = {
         20_000, 16, 2_000,
     ),
     "small": Size(
-        10**5, lwa.RowReads(3 * 10**7), 150, (10_000, 1_000), lwa.RowReads(4 * 10**7), (1_000, 300, 100), 400, 20,
+        10**5, lwa.RowReads(3 * 10**7), 150, (10_000, 1_000), lwa.RowReads(2 * 10**7), (1_000, 300, 100), 300, 20,
         5_000, 1_000, 2, 40, 3_000, 8, 1_000,
     ),
 }  # fmt: skip
@@ -220,7 +220,7 @@ def paths_out(out: Out, paths: Mapping[str, Path], arrivals: Mapping[str, Arriva
     budget = size.path_budget if isinstance(size.path_budget, str) else "the same number of rows read"
     out.figure("paths", figures.paths_figure(paths, colours, budget))
     header = [
-        "chain", "rows a transition", "transitions in the budget", "seconds before the first", "seconds until near θ*",
+        "chain", "rows a transition", "transitions in the budget", "seconds of set-up", "seconds until near θ*",
         "transitions until near", "rows read until near", "share of draws near afterwards", "sd of α in the last half",
         "paper: near θ* within its hour",
     ]  # fmt: skip
@@ -229,7 +229,7 @@ def paths_out(out: Out, paths: Mapping[str, Path], arrivals: Mapping[str, Arriva
         came, last = arrivals[name], path.theta[path.transitions > path.transitions[-1] / 2]
         rows.append(
             [
-                name, int(path.rows[0] / path.transitions[0]), int(path.transitions[-1]), float(path.seconds[0]),
+                name, int(path.rows[0] / path.transitions[0]), int(path.transitions[-1]), path.set_up,
                 came.seconds, came.transitions, came.rows, came.stays, float(last[:, 0].std()),
                 "no" if name.startswith("M–H") else "yes",
             ]
@@ -338,7 +338,8 @@ def calibrated_out(
     """The calibrated draws against the full posterior, with the certificate's opinion and the sub-posterior's width."""
     header = [
         "parameter", "full posterior: mean", "sd", "calibrated: shift / sd", "sd ratio", "certificate: shift / sd",
-        "its error bar", "certificate: sd ratio", "its error bar", "sub-posterior: shift / sd", "sub-posterior: sd ratio", "√(N/n)",
+        "error bar", "certificate: sd ratio", "error bar", "sub-posterior: shift / sd", "sub-posterior: sd ratio",
+        "√(N/n)",
     ]  # fmt: skip
     order = [[name.split("[")[0] for name in certificate.names].index(name) for name in ("ar", "ma", "drift")]
     together, rows = calibrated.reshape(-1, 3), []

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.signal import lfilter
 
 from experiments.arma.model import TRUTH
-from experiments.exhibit import cached
+from experiments.exhibit import CHUNK, cached
 
 
 def series(rows: int, seed: int) -> Path:
@@ -15,7 +15,7 @@ def series(rows: int, seed: int) -> Path:
 
     def fill(first: int, into: np.ndarray) -> None:
         nonlocal state
-        rng = np.random.default_rng([seed, first])
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(first // CHUNK,)))
         if state is None:
             state = rng.normal(), rng.normal()  # Y_0 ~ μ = N(0, 1), Z_0 ~ N(0, 1)
             into[0] = state[0]
