@@ -160,7 +160,7 @@ def test_the_quadrature_has_the_models_posterior():
     np.testing.assert_allclose(np.diff(ours), np.diff(theirs), rtol=1e-9)
 
     mode = minimize(lambda theta: -log_posterior(y, theta), TRUTH, method="Nelder-Mead").x
-    axes = [np.linspace(m - 5 * s, m + 5 * s, 25) for m, s in zip(mode, (0.04, 0.03, 0.07), strict=True)]
+    axes = [np.linspace(m - 5 * s, m + 5 * s, 17) for m, s in zip(mode, (0.04, 0.03, 0.07), strict=True)]
     theta = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 3)
     log = np.array([log_posterior(y, one) for one in theta])
     share = np.exp(log - log.max()) / np.exp(log - log.max()).sum()
