@@ -15,7 +15,7 @@ class Path(NamedTuple):
     """A chain from its first transition on, tune included."""
 
     theta: np.ndarray  # (kept, 3)
-    set_up: float  # seconds from the call to the first transition: compilation, summaries of all rows
+    set_up: float  # seconds from the call to the first transition: a look at all rows, their summaries
     seconds: np.ndarray  # since then
     transitions: np.ndarray  # made so far
     rows: np.ndarray  # read so far
