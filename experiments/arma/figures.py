@@ -32,13 +32,14 @@ def paths_figure(paths: Mapping[str, Path], colours: Mapping[str, str], budget: 
     panels = figure.subplots(3, 1, sharex=True)
     for i, axes in enumerate(panels):
         axes.axhspan(TRUTH[i] - NEAR, TRUTH[i] + NEAR, color=COLOURS["truth"], alpha=0.12, linewidth=0)
-        for name, path in paths.items():
+        for above, (name, path) in enumerate(reversed(paths.items())):  # the narrowest on top
             at = shown(path)
-            axes.plot(path.seconds[at], path.theta[at, i], color=colours[name], linewidth=0.9, label=name)
+            given = {"color": colours[name], "linewidth": 1.0, "label": name, "zorder": 2 + 0.1 * above}
+            axes.plot(path.seconds[at], path.theta[at, i], **given)
         truth_line(axes, i)
         axes.set(xscale="log", ylabel=f"{NAMES[i]}")
     panels[-1].set_xlabel("seconds since the first transition (log scale)")
-    panels[0].legend(frameon=False, fontsize=9, ncols=2)
+    panels[0].legend(frameon=False, fontsize=9, ncols=2, loc="lower right")
     tidy(*panels)
     figure.suptitle(f"One chain each from the same start, {budget}: θ against time (shaded: near θ*)")
     return figure

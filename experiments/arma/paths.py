@@ -55,7 +55,7 @@ def arrival(path: Path) -> Arrival:
     )
 
 
-def shown(path: Path, points: int = 1200) -> np.ndarray:
+def shown(path: Path, points: int = 600) -> np.ndarray:
     """Indices of draws that a figure shows: evenly over the logarithm of time, so that no stretch is a block of ink."""
     wanted = np.geomspace(path.seconds[0], path.seconds[-1], points)
     return np.unique(np.searchsorted(path.seconds, wanted).clip(0, len(path.seconds) - 1))
