@@ -116,3 +116,13 @@ def test_no_time_at_all_buys_a_draw():
     """Before anything is known of the speed of moves."""
     with pytest.warns(lwa.LwaWarning, match="budget"):
         assert run(draws="auto", budget=1e-9).draws == 1
+
+
+@pytest.mark.filterwarnings("ignore:Only .* of the moves were accepted:lwa.LwaWarning")  # so short a tune adapts little
+@pytest.mark.parametrize("tune", [0, 32])
+def test_as_many_draws_as_the_budget_allows_without_a_known_speed(tune):
+    """No tune, or one of a single block, which is not timed: draws are kept all the same, and the run ends."""
+    fit = run(draws="auto", tune=tune, thinning=1, budget=0.5)
+    assert fit.draws > 0
+    assert fit.attributes["thinning"] < fit.attributes["moves"]
+    assert fit.attributes["sampling_seconds"] < 20

@@ -211,11 +211,13 @@ class Player:
 
     @property
     def affordable(self) -> int:
-        """Moves that what is left of the budget allows, at the speed so far."""
+        """Moves that what is left of the budget allows, at the speed so far; 1 where nothing is known of it."""
         rows = self.meter.rows_left() / self.run.rows_a_move
-        left = self.meter.seconds_left()
-        seconds = self.rate * left if self.rate or left <= 0 else float("inf")
-        return int(max(1.0, min(rows, seconds, 2.0**62)))
+        left, spent = self.meter.seconds_left(), time.monotonic() - self.meter.start
+        rate = self.rate or self.position / max(spent, 1e-9)  # of a first block that compiled, where that is all
+        seconds = rate * left if self.position or left <= 0 else float("inf")
+        affordable = min(rows, seconds)
+        return int(max(1.0, affordable)) if affordable < float("inf") else 1
 
     @property
     def refresh_rate(self) -> float:

@@ -59,6 +59,7 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
         "subset_renewal_moves": run.planned.renewal if np.isfinite(run.planned.renewal) else None,
         "host": run.microseconds,
         "kernel": problem.kernel.describe(outcome.tuning),
+        "proposal_variances": problem.kernel.proposal_variances(outcome.tuning),
         "gaussian_acceptance": run.accepted,
         "page_moves": problem.page,
         "cohort_chains": len(run.cohorts[0].chains),

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from lwa.algorithm import Draw, State, Subset, Tape, play
 from lwa.host_loop import evaluate_on_host, play_on_host
-from lwa.parameters.kernel import Info, Kernel
+from lwa.parameters.kernel import Info, Kernel, steering_gain
 from lwa.randomness import Purpose, generator
 from lwa.reference import Reference
 from lwa.rows import Rows
@@ -272,11 +272,6 @@ def warm_up(problem: Problem, chains: int) -> None:
             path = jax.device_put(np.zeros((min(ADAPT_EVERY, page), chains, d), problem.dtype))
             adapt(state.tuning, path, 1.0, problem.kernel)
         play(state, blank_page(problem, state, page), tape, 0, 0, problem.target, problem.kernel)
-
-
-def steering_gain(moves: NDArray[np.int64]) -> NDArray[np.float64]:
-    """How strongly the scale follows the acceptance rate: firmly at first, ever less as tune goes on."""
-    return (1.0 + moves / 10.0) ** -0.6
 
 
 def as_held(given: Given | None, dtype: Any) -> Given | None:

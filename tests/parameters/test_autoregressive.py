@@ -12,7 +12,8 @@ from scipy import stats
 import lwa
 from lwa.parameters import Autoregressive, RandomWalk
 from lwa.parameters.autoregressive import ENOUGH, FALLEN_BACK, threshold
-from lwa.pipeline import ADAPT_EVERY, steering_gain
+from lwa.parameters.kernel import steering_gain
+from lwa.pipeline import ADAPT_EVERY
 from lwa.reference import Reference
 from lwa.target import Terms
 from tests.parameters.test_kernels import COVARIANCE, bounded, gaussian, skewed

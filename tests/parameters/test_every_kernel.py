@@ -113,6 +113,7 @@ def worst_t(kernel, target):
     return max(furthest_from(LAWS, constrained(run.posterior)), (abs(covariance), "covariance"))
 
 
+@pytest.mark.slow
 @every_kernel
 def test_the_law_of_the_draws(kernel, target):
     """|t| < 4.5 for 56 comparisons, with 31 degrees of freedom: by chance in one of 200 seeds."""

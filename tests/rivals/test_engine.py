@@ -222,3 +222,16 @@ def test_a_record_that_is_full_keeps_every_second_step():
     assert kept.theta[:, 0].tolist() == [7.0, 15.0, 23.0, 31.0, 39.0]
     assert np.diff(kept.rows, prepend=0).tolist() == [sum(range(8 * i, 8 * i + 8)) for i in range(5)]
     assert kept.acceptance.tolist() == [8.0, 16.0, 24.0, 32.0, 40.0]
+
+
+def test_a_walk_that_comes_from_afar_shrinks_to_its_target_as_soon_as_lwas_does():
+    """It has learnt from a path of length 20, and then needs steps of 0.003; a third of them is to be accepted."""
+    y = np.random.default_rng(1).normal([1.0, -1.0], 1.0, (100_000, 2))
+    model = lwa.Model(
+        lambda theta, y: -0.5 * ((y[:, 0] - theta["a"]) ** 2 + (y[:, 1] - theta["b"]) ** 2),
+        lambda theta: -0.5 * (theta["a"] ** 2 + theta["b"] ** 2) / 100,
+        init={"a": 20.0, "b": -20.0},
+    )
+    kernel = lwa.parameters.Blockwise([["a"], ["b"]], target_accept=0.3)
+    fit = run("metropolis", model, y, kernel=kernel, reference=False, tune=500, draws=500, chains=4)
+    assert 0.2 < fit.sample_stats["accepted"].mean() < 0.4

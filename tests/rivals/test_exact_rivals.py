@@ -47,6 +47,9 @@ def test_blocks_of_parameters_one_at_a_time(reference):
         np.testing.assert_allclose(draws.std(), precision**-0.5, rtol=0.1)  # 16,000 draws, a few hundred effective
     rate = fit.sample_stats["acceptance_rate"].mean()
     assert 0.3 < rate < 0.5
+    # A walk of variance s² on Normal(., v) accepts (2/π) atan(2 √v/s); steering leaves log s an sd of about 0.1.
+    variances = fit.attributes["proposal_variances"]
+    np.testing.assert_allclose(variances, 4 / precision / np.tan(np.pi * rate / 2) ** 2, rtol=0.4)
 
 
 def test_blocks_that_name_no_parameter_are_refused():

@@ -71,6 +71,7 @@ def test_block_poisson_is_unbiased_though_it_may_be_negative(blocks, minibatch):
     assert abs(minibatches - blocks) < 4 * np.sqrt(blocks / count)
 
 
+@pytest.mark.slow
 def test_block_poisson_is_the_product_over_the_minibatches_of_its_keys():
     """Row by row in NumPy, from the same keys."""
     problem, theta, minibatch = problem_of(UNEVEN), 1.2, 2

@@ -247,6 +247,15 @@ def test_the_compiled_loop_is_the_python_loop():
     assert 0.05 < paths[0].accepted.mean() < 0.95
 
 
+def test_the_loop_is_compiled_once_for_a_summary():
+    """A second run with the paper's S₀ is called with the same function, so Numba has its loop already."""
+
+    def prepared():
+        return Combine(Quantiles(0.8, 0.2), Autocorrelations(2)).prepare(Y, np.array([len(Y)])).function
+
+    assert prepared() is prepared()
+
+
 def test_a_mapped_column_gives_the_same_bits(tmp_path):
     np.save(tmp_path / "y.npy", Y)
     statistic = MinMax().prepare(Y, ENDS)

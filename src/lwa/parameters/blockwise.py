@@ -184,6 +184,17 @@ class Blockwise(Metropolis):
             groups.append(new)
         return tuning._replace(log_scale=log_scale, groups=tuple(groups))
 
+    def proposal_variances(self, tuning: Tuning) -> list[float]:
+        """scale² times the mean of its covariance's diagonal, of each block, in the order of the layout."""
+        found: list[float] = []
+        for stretch, group in zip(self._stretches(), tuning.groups, strict=True):
+            here = slice(stretch.first, stretch.first + len(stretch.sizes))
+            entries = np.square(group.factor).sum(-1)  # (chains, blocks, m)
+            real = np.arange(entries.shape[-1]) < stretch.sizes[:, None]
+            own = np.where(real, entries, 0.0).sum(-1) / stretch.sizes
+            found += np.mean(np.exp(2 * np.asarray(tuning.log_scale[:, here])) * own, axis=0).tolist()
+        return found
+
     def describe(self, tuning: Tuning) -> str:
         """How many blocks, and their step sizes in units of their shapes."""
         scales = np.exp(np.mean(tuning.log_scale, axis=0))
@@ -222,7 +233,7 @@ def given_the_others(precision: Any, stretch: Stretch) -> tuple[Array, Array]:
 
 
 def own_gain(gain: Array, blocks: int) -> Array:
-    """`pipeline.steering_gain`, (1 + moves/10)^-0.6, of the moves that one block has made; 0 where the gain is 0."""
+    """`kernel.steering_gain`, (1 + moves/10)^-0.6, of the moves that one block has made; 0 where the gain is 0."""
     moves = jnp.where(gain > 0, gain, 1.0) ** (-1 / 0.6) - 1.0  # in tens
     return jnp.where(gain > 0, (1.0 + moves / blocks) ** -0.6, 0.0)
 

@@ -64,6 +64,12 @@ class Kernel(ABC):
     def describe(self, tuning: Any) -> str:
         """In one line, how θ was moved; `tuning` is that of all chains, leaves `(chains, ...)`."""
 
+    def proposal_variances(self, tuning: Any) -> list[float]:
+        """Of a random walk: how far it proposes to go, the variance of one entry of θ' - θ, averaged over the entries
+        that move together and over chains; one number a block. Nothing where θ' does not come from a walk.
+        """
+        return []
+
     def bind(self, model: Model) -> "Kernel":
         """The kernel that knows which entries of θ the model's parameters are, where it asks for them by name."""
         return self
@@ -110,3 +116,8 @@ def metropolis(
     accept = accepts(log_u, log_ratio)
     theta, terms = choose(accept, (proposed, new), (theta, terms))
     return theta, terms, Info(probability(log_ratio), accept, new.invalid, jnp.ones((), jnp.int32), {})
+
+
+def steering_gain(moves: Any) -> Any:
+    """How strongly the scale follows the acceptance rate: firmly at first, ever less as tune goes on."""
+    return (1.0 + moves / 10.0) ** -0.6

@@ -151,6 +151,11 @@ class RandomWalk(Metropolis):
         """Walk by the covariance of the path."""
         return learn(tuning, path, moves, optimal_scale(path.shape[-1]))
 
+    def proposal_variances(self, tuning: Tuning) -> list[float]:
+        """scale² times the mean of Σ's diagonal."""
+        entries = np.square(tuning.factor).sum(-1)
+        return [float(np.mean(np.exp(2 * np.asarray(tuning.log_scale))[:, None] * entries))]
+
     def describe(self, tuning: Tuning) -> str:
         """The step size in units of the shape, typical of the chains."""
         return f"adaptive random walk, step size {np.exp(np.mean(tuning.log_scale)):.2g}"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from lwa.blocks import TUNE_SHARE, Blocks, may_be_kept, told
 from lwa.budget import Budget, Meter
 from lwa.parameters.kernel import Info as Heard
-from lwa.parameters.kernel import Metropolis
+from lwa.parameters.kernel import Metropolis, steering_gain
 from lwa.progress import Display, Interruption, interruptible
 from lwa.randomness import Purpose, keys
 from lwa.rivals.eager import always_compiled
@@ -60,6 +60,7 @@ class Outcome(NamedTuple):
     fault: BaseException | None
     warmup: list[Steps]  # the steps of tune, where they are kept
     tune_clock: list[tuple[int, float]]
+    walk: Any  # what the kernel has learnt, every chain's
 
 
 class Chain(NamedTuple):
@@ -97,7 +98,8 @@ def carry_out(rival: Rival, problem: Problem, starts: NDArray[np.float64], plan:
                 clock.append((records[0].kept, player.seconds))
             display.show("tune", player.position, plan.tune, in_words(made))
         sampled = sample(player, plan, player.position, display)
-        return sampled._replace(warmup=[record.all() for record in records if record.parts], tune_clock=clock)
+        warmup = [record.all() for record in records if record.parts]
+        return sampled._replace(warmup=warmup, tune_clock=clock, walk=player.walk)
 
 
 def add(records: list[Record], made: list[Steps]) -> None:
@@ -140,7 +142,7 @@ def sample(player: "Player", plan: Plan, tuned: int, display: Display) -> Outcom
     ticks = [(min(length, steps // thinning), at) for steps, at in clock]
     return Outcome(
         [one for one in kept if one is not None], thinning, player.position, tuned, player.meter.rows, player.invalid,
-        seconds, stopped, ticks, fault, [], [],
+        seconds, stopped, ticks, fault, [], [], None,
     )  # fmt: skip
 
 
@@ -178,6 +180,13 @@ class Player:
     def seconds(self) -> float:
         """Since the first step."""
         return time.monotonic() - self.meter.start
+
+    @property
+    def walk(self) -> Any:
+        """What the kernel has learnt, every chain's; None where θ′ comes from elsewhere."""
+        if not self.rival.walks:
+            return None
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *(chain.state.walk for chain in self.chains))
 
     def allowed(self, wanted: int, share: float = 1.0) -> int:
         """How many of the wanted steps fit the next block and the budget; 0 where it is over."""
@@ -254,23 +263,39 @@ def advance(
         if rival.walks:
             recent = recent.at[number % LEARN_EVERY].set(state.theta)
             noise = noise_of(own, state.theta, problem.kernel)
-            walk = adapted(state.walk, noise, info.acceptance, recent, number, tuning, problem.kernel)
+            gain = jnp.where(tuning, steering(number, problem), 0.0)
+            walk = adapted(state.walk, noise, info.acceptance, gain, recent, number, tuning, problem.kernel)
             state = state._replace(walk=walk)
         return Chain(state, recent), page
 
     return lax.fori_loop(0, steps, body, (chain, room))
 
 
+def steering(number: Array, problem: Problem) -> Array:
+    """How strongly scales follow the acceptance rate: where they must be found, as those of lwa do.
+
+    Where the mode gave the shape they begin near the right scale, and settle sooner.
+    """
+    return steering_gain(number) if problem.gaussian is None else (number + 2.0) ** -0.6
+
+
 @partial(always_compiled, static=("kernel",))
 def adapted(
-    walk: Any, noise: Any, acceptance: Array, recent: Array, number: Array, tuning: Array, kernel: Metropolis
+    walk: Any,
+    noise: Any,
+    acceptance: Array,
+    gain: Array,
+    recent: Array,
+    number: Array,
+    tuning: Array,
+    kernel: Metropolis,
 ) -> Any:
     """Towards the acceptance rate, and every so many steps by the covariance of the path, unless the mode gave one.
 
     After tune nothing changes: the gain is zero.
     """
     heard = Heard(acceptance, None, None, None, {})
-    walk = kernel.steer(walk, noise, heard, jnp.where(tuning, (number + 2.0) ** -0.6, 0.0))
+    walk = kernel.steer(walk, noise, heard, gain)
     return lax.cond(
         tuning & ((number + 1) % LEARN_EVERY == 0),
         lambda walk: kernel.adapt(walk, recent, number + 1.0),

@@ -324,6 +324,7 @@ def result_of(
         "stopped": outcome.stopped,
         "warnings": told,
         "kernel": plain(kernel),
+        "proposal_variances": kernel.proposal_variances(outcome.walk) if rival.walks else [],
         "settings": {"method": plain(rival)} | {name: plain(value) for name, value in vars(plan).items()},
     }
     dims = {name: list(axes) for name, axes in (model.dims or {}).items()}

@@ -5,6 +5,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -95,17 +96,24 @@ class Quantiles(WindowSummary):
 
     def prepare(self, column: NDArray[Any], series_ends: NDArray[np.int64]) -> WindowStatistic:
         """Selection for windows, counting for all rows."""
-        levels = np.array(self.levels)
-        order = np.argsort(levels)
-        ascending = levels[order]
+        full = whole_column.quantiles_of(column, np.array(self.levels))
+        return WindowStatistic(quantiles_at(self.levels), full, compiled=True)
 
-        def function(window: NDArray[Any], out: Vector) -> None:
-            found = np.empty(len(ascending))
-            quantiles(window, ascending, found)
-            for i in range(len(order)):
-                out[order[i]] = found[i]
 
-        return WindowStatistic(compiled(function), whole_column.quantiles_of(column, levels), compiled=True)
+@lru_cache
+def quantiles_at(levels: tuple[float, ...]) -> WindowFunction:
+    """Quantiles in the order of the levels. Kept, so that the next run with them does not compile its loop again."""
+    order = np.argsort(levels)
+    ascending = np.array(levels)[order]
+
+    def function(window: NDArray[Any], out: Vector) -> None:
+        found = np.empty(len(ascending))
+        quantiles(window, ascending, found)
+        for i in range(len(order)):
+            out[order[i]] = found[i]
+
+    twin: WindowFunction = compiled(function)
+    return twin
 
 
 @dataclass(frozen=True)
@@ -304,19 +312,30 @@ class Combine(WindowSummary):
 
 def join(first: WindowStatistic, second: WindowStatistic) -> WindowStatistic:
     """Two statistics side by side."""
-    before, after, cut = first.function, second.function, first.dimension
+    both, theirs = first.compiled and second.compiled, first.theirs or second.theirs
+    parts = first.function, second.function, first.dimension
+    if both:  # what holds a function of the user's is not kept
+        function = compiled(side_by_side(*parts)) if theirs else compiled_side_by_side(*parts)
+    else:
+        function = side_by_side(*parts)
+    return WindowStatistic(function, np.concatenate([first.full, second.full]), compiled=both, theirs=theirs)
+
+
+def side_by_side(before: WindowFunction, after: WindowFunction, cut: int) -> WindowFunction:
+    """One function writes up to the cut, the other from there on."""
 
     def function(window: NDArray[Any], out: Vector) -> None:
         before(window, out[:cut])
         after(window, out[cut:])
 
-    both = first.compiled and second.compiled
-    return WindowStatistic(
-        compiled(function) if both else function,
-        np.concatenate([first.full, second.full]),
-        compiled=both,
-        theirs=first.theirs or second.theirs,
-    )
+    return function
+
+
+@lru_cache
+def compiled_side_by_side(before: WindowFunction, after: WindowFunction, cut: int) -> WindowFunction:
+    """The same compiled, and kept."""
+    twin: WindowFunction = compiled(side_by_side(before, after, cut))
+    return twin
 
 
 class VaryingLength(InputError):
