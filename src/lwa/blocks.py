@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from lwa.budget import Meter
 from lwa.diagnostics.autocorrelation import autocorrelation_time
+from lwa.errors import ModelError
 from lwa.exact import Corrected, Surrogate, correct, surrogates_of
 from lwa.layout import Layout
 from lwa.models.asking import is_theirs
+from lwa.models.check import named
 from lwa.pipeline import ADAPT_EVERY, Cohort, Moves, Problem
 from lwa.planning import Plan
 from lwa.progress import Display, Interruption, interruptible
@@ -26,6 +28,10 @@ from lwa.settings import Settings, keepable
 
 TUNE_SHARE = 0.5
 """Tune may use so much of a budget: what is left belongs to the draws."""
+MOST_INVALID = 0.5
+"""Of the proposals of a block: where more than that have a density that is NaN, the run ends rather than stand still."""
+ENOUGH = 1000
+"""Proposals by which that is judged."""
 TUNE_MEMORY = 4096
 """Moves of tune remembered to choose the thinning."""
 
@@ -152,6 +158,7 @@ class Player:
         self.blocks = Blocks(max(1, first_block(run)))
         self.position = self.invalid = self.refreshed = self.transitions = self.infeasible = 0
         self.furthest = 0.0
+        self.without = 0  # moves since proposals last had densities, by and large
         self.accepted = 0.0  # corrections of exact=True, added up
         self.rate = 0.0  # moves a second
         self.clock: list[tuple[int, float]] = []
@@ -185,7 +192,21 @@ class Player:
             if self.run.problem.reference is not None:
                 self.infeasible += int(np.isneginf(done.log_density).sum())
                 self.furthest = max(self.furthest, self.run.problem.reference.furthest(done.theta))
+        self._require_densities(played, moves)
         return played
+
+    def _require_densities(self, played: list[Moves], moves: int) -> None:
+        """End a run that would only stand still, where proposal after proposal has a density that is NaN."""
+        share = float(np.mean([done.invalid.mean() for done in played]))
+        self.without = self.without + moves if share > MOST_INVALID else 0
+        if self.without < ENOUGH:
+            return
+        found = [theta for theta in (cohort.last_invalid() for cohort in self.run.cohorts) if theta is not None]
+        where = f", for example at theta = {named(self.run.layout.given, found[0])}" if found else ""
+        raise ModelError(
+            f"{share:.0%} of the proposals had a log target that was NaN or +inf over the last {self.without:,} moves"
+            f"{where}. Mend the model there, or give those values log density -inf."
+        )
 
     def tick(self, draws: int) -> None:
         """So many draws a chain are there now."""
@@ -201,7 +222,7 @@ class Player:
     def over(self) -> str:
         """Why there will be no more moves; nothing where that is what was asked for."""
         if self.interruption.asked:
-            return "interrupted"
+            return self.interruption.asked
         return "" if self.run.settings.filling else "the budget was spent"
 
     @property
@@ -299,17 +320,17 @@ def keep(player: Player, sofar: Sofar, display: Display, keeper: Keeper | None) 
             return player.over and f"{player.over} after {sofar.draws} {settings.of_draws}", None
         try:
             played = player.play(moves)
+            record(recorders, played)
+            player.tick(min(settings.draws, sofar.draws))
+            rate = np.mean([done.acceptance.mean() for done in played])
+            note = f"accepts {rate:.2f}, refreshes U {player.refresh_rate:.2f}"
+            display.show("draws", *player.progress(min(settings.draws, sofar.draws)), note)
+            if keeper is not None:
+                keeper.after_block(player, sofar)
         except BaseException as error:
             if sofar.draws == 0 or not may_be_kept(error):
                 raise
             return told(error, f"{sofar.draws} {settings.of_draws}")
-        record(recorders, played)
-        player.tick(min(settings.draws, sofar.draws))
-        rate = np.mean([done.acceptance.mean() for done in played])
-        note = f"accepts {rate:.2f}, refreshes U {player.refresh_rate:.2f}"
-        display.show("draws", *player.progress(min(settings.draws, sofar.draws)), note)
-        if keeper is not None:
-            keeper.after_block(player, sofar)
     return "", None
 
 
@@ -334,20 +355,20 @@ def keep_exact(player: Player, sofar: Sofar, display: Display, keeper: Keeper | 
             return player.over and f"{player.over} after {sofar.draws} {settings.of_draws}", None
         try:
             done, sofar.values = correct(sofar.surrogates, run.problem, sofar.values)
+            made = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: settings.chains], *done)
+            record_corrected(sofar.recorders, made, n, N)
+            player.position += sofar.thinning
+            player.accepted += float(made.accepted.mean())
+            player.meter.rows += int(made.evaluations.sum()) * n + N * settings.chains
+            player.tick(sofar.draws)
+            note = f"corrections accepted {player.accepted / sofar.draws:.2f}"
+            display.show("exact draws", *player.progress(sofar.draws), note)
+            if keeper is not None:
+                keeper.after_block(player, sofar)
         except BaseException as error:
             if sofar.draws == 0 or not may_be_kept(error):
                 raise
             return told(error, f"{sofar.draws} {settings.of_draws}")
-        made = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: settings.chains], *done)
-        record_corrected(sofar.recorders, made, n, N)
-        player.position += sofar.thinning
-        player.accepted += made.accepted.mean()
-        player.meter.rows += int(made.evaluations.sum()) * n + N * settings.chains
-        player.tick(sofar.draws)
-        note = f"corrections accepted {player.accepted / sofar.draws:.2f}"
-        display.show("exact draws", *player.progress(sofar.draws), note)
-        if keeper is not None:
-            keeper.after_block(player, sofar)
     return "", None
 
 

@@ -79,12 +79,20 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
     }
     for remark in told[len(run.warned) :]:
         warnings.warn(remark, LwaWarning, stacklevel=3)
+    origin = Origin(model, run.layout, Polisher(problem, outcome.tuning))
+    return Result(
+        posterior, stats, attributes, *labels_of(run), origin, draws.get(UNCONSTRAINED), warmup, warmup_stats
+    )  # fmt: skip
+
+
+def labels_of(run: Run) -> tuple[dict[str, list[str]], dict[str, list[Any]]]:
+    """Names of the parameters' axes, and labels along them."""
+    model = run.layout.given
     dims = {name: list(axes) for name, axes in (model.dims or {}).items()}
     coords = {name: list(labels) for name, labels in (model.coords or {}).items()}
-    origin = Origin(run.layout.given, run.layout, Polisher(problem, outcome.tuning))
     if model.constrained:
         coords |= {free_axis(name): support.scalar_names(name) for name, support in model.supports.items()}
-    return Result(posterior, stats, attributes, dims, coords, origin, draws.get(UNCONSTRAINED), warmup, warmup_stats)
+    return dims, coords
 
 
 def variables_of(run: Run, kept: Kept) -> dict[str, NDArray[Any]]:

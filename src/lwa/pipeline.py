@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from lwa.algorithm import Draw, State, Subset, Tape, play
 from lwa.host_loop import evaluate_on_host, play_on_host
-from lwa.parameters.kernel import Info, Kernel, steering_gain
+from lwa.parameters.kernel import Info, Kernel, Metropolis, steering_gain
 from lwa.randomness import Purpose, generator
 from lwa.reference import Reference
 from lwa.rows import Rows
@@ -171,6 +171,21 @@ class Cohort:
         assert written is not None
         recent = np.array(self.draws.theta[at - at % every : at])
         return Held(self.moves, jax.tree.map(np.array, self.state), written, recent)
+
+    def last_invalid(self) -> NDArray[Any] | None:
+        """A θ′ of the page at hand whose log target was NaN or +inf; θ itself where a gradient led from there."""
+        at = self.moves % self.problem.page or self.problem.page
+        invalid = np.asarray(self.draws.info.invalid)[1:at]
+        if not invalid.any():
+            return None
+        move, chain = np.argwhere(invalid)[-1] + (1, 0)
+        theta = np.asarray(self.draws.theta)[move - 1, chain]
+        if not isinstance(self.problem.kernel, Metropolis):
+            return theta
+        noise, tuning = jax.tree.map(lambda leaf: leaf[move, chain], self.tape.noise), self.state.tuning
+        with jax.enable_x64(True):
+            own = jax.tree.map(lambda leaf: leaf[chain], tuning)
+            return np.asarray(self.problem.kernel.propose(noise, own, jnp.asarray(theta))[0])
 
     def _before_next_page(self) -> Written | None:
         """The tape; where Python runs the model, the next page is not begun before it is asked for."""

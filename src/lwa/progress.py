@@ -48,32 +48,38 @@ class Display:
         self.bars.update(self.tasks[phase], completed=done, total=total, note=note)
 
 
+SIGNALS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+"""What ends a run early, and what a run that it ended is called."""
+
+
 class Interruption:
-    """Whether Ctrl-C was pressed."""
+    """Whether Ctrl-C was pressed, or the system asked the process to end, and how to say it."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.asked = ""
 
 
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """Ctrl-C ends the run at the next block and keeps what is there; a second one interrupts at once.
+    """Ctrl-C and SIGTERM end the run at the next block and keep what is there; a second one acts at once.
 
     Signals reach the main thread alone: elsewhere this does nothing, and whoever owns the main thread decides. So it is
     where a handler is in place that Python did not install (None), which could not be put back.
     """
     interruption = Interruption()
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or before is None:
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    if threading.current_thread() is not threading.main_thread() or None in before.values():
         yield interruption
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
-        interruption.asked = True
-        signal.signal(signal.SIGINT, before)
+        interruption.asked = SIGNALS[signal.Signals(number)]
+        signal.signal(number, before[signal.Signals(number)])
 
-    signal.signal(signal.SIGINT, handle)
+    for number in SIGNALS:
+        signal.signal(number, handle)
     try:
         yield interruption
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number in SIGNALS:
+            signal.signal(number, before[number])

@@ -72,12 +72,14 @@ class Recorder:
         self.parts.append(draws)
         self.count += len(draws.lp)
 
-    def take(self, draws: int) -> Kept:
-        """The first so many of those held here, which from now on are held elsewhere."""
-        held = self.all()
-        self.parts = [jax.tree.map(lambda leaf: leaf[draws:], held)]
+    def first(self, draws: int) -> Kept:
+        """The first so many of those that are here."""
+        return jax.tree.map(lambda leaf: leaf[:draws], self.all())
+
+    def drop(self, draws: int) -> None:
+        """They are held elsewhere from now on."""
+        self.parts = [jax.tree.map(lambda leaf: leaf[draws:], self.all())]
         self.taken += draws
-        return jax.tree.map(lambda leaf: leaf[:draws], held)
 
     @property
     def held(self) -> int:

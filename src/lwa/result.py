@@ -37,6 +37,13 @@ class Origin(NamedTuple):
     polish: Any  # (theta, passes, passes made before, display) -> Polished
 
 
+class Home(NamedTuple):
+    """Where the draws of a run lie that was kept on disk while it went on."""
+
+    folder: Path
+    segment: dict[str, Any]
+
+
 @dataclass(frozen=True, eq=False)
 class Result:
     """Draws of θ and how they came about; made by `lwa.sample` or `lwa.load`.
@@ -66,6 +73,7 @@ class Result:
     unconstrained: Mapping[str, NDArray[Any]] | None = None
     warmup: Mapping[str, NDArray[Any]] | None = None
     warmup_stats: Mapping[str, NDArray[Any]] | None = None
+    home: Home | None = None
 
     @property
     def draws(self) -> int:
@@ -201,7 +209,8 @@ class Result:
                 group.attrs[key] = _flat(value)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the run to a folder that `lwa.load` reads."""
+        """Write the run to a folder that `lwa.load` reads; where it was kept while it went on, its draws are there."""
+        at_home = self.home is not None and Path(folder).absolute() == self.home.folder.absolute()
         draws = {"posterior": self.posterior, "sample_stats": self.sample_stats, UNCONSTRAINED: self.unconstrained}
         path = {WARMUP: self.warmup, WARMUP_STATS: self.warmup_stats}
         tables = [
@@ -209,7 +218,10 @@ class Result:
             for groups in (draws, path)
         ]
         description = {"attributes": dict(self.attributes), "dims": dict(self.dims), "coords": dict(self.coords)}
-        return write_run(folder, [table for table in tables if table], description)
+        if at_home:
+            tables = tables[1:]
+        already = [self.home.segment] if at_home and self.home is not None else []
+        return write_run(folder, [table for table in tables if table], description, already)
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Write one page of HTML that needs nothing else, and return its path; `report.html` where none is given.
@@ -267,7 +279,8 @@ def load(folder: str | os.PathLike[str]) -> Result:
             raise KeyError(strange.pop())
         posterior, stats = groups["posterior"], groups["sample_stats"]
         described = manifest["attributes"], manifest["dims"], manifest["coords"]
-        others = [groups.get(name) for name in (UNCONSTRAINED, WARMUP, WARMUP_STATS)]
-        return Result(posterior, stats, *described, None, *others)
+        return Result(
+            posterior, stats, *described, None, groups.get(UNCONSTRAINED), groups.get(WARMUP), groups.get(WARMUP_STATS)
+        )  # fmt: skip
     except KeyError as error:
         raise RunFolderError(f"{folder} is damaged: {error} is missing or unknown. Restore it from a copy.") from None

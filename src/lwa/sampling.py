@@ -183,9 +183,7 @@ def drawn(
     if outcome.fault is not None:
         raise with_result(outcome.fault, run, outcome, time.monotonic() - began)
     fit = conclude(run, outcome, time.monotonic() - began)
-    if keeper is not None:
-        closed(keeper, fit)
-    return fit
+    return fit if keeper is None else closed(keeper, fit)
 
 
 def resume(

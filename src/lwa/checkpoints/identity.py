@@ -17,6 +17,7 @@ from lwa.models import numerical
 from lwa.models.model import Model
 from lwa.reference import block_values
 from lwa.rows import Rows
+from lwa.rows.slots import fill_up
 
 PROBES = 3
 """Values of θ at which the log density is kept."""

@@ -18,12 +18,11 @@ from lwa.exact import surrogates_of
 from lwa.pipeline import Cohort, Held
 from lwa.recording import Kept, Recorder, stack
 from lwa.run_folder.generations import Arrays, Generation, write
-from lwa.run_folder.stream import Stream, record_of
+from lwa.run_folder.stream import FILE, Stream, record_of
 from lwa.subsets.tape import Queue, Written
 
 EVERY = 5.0
 """Seconds between two generations; a longer time where writing one takes more than a hundredth of it."""
-DRAWS = "draws.rows"
 COUNTERS = ("position", "invalid", "refreshed", "transitions", "infeasible", "furthest", "accepted")
 """What a player counts, by the names it has for it."""
 
@@ -40,13 +39,13 @@ class Folder:
     stream: Stream | None = field(default=None, init=False)
     number: int = field(default=0, init=False)
     kept_at: float = field(default=0.0, init=False)
-    spent: float = field(default=0.0, init=False)  # seconds, by earlier processes
+    failed: str = field(default="", init=False)  # why the last state is not on disk
 
     def take_up(self, player: Player, sofar: Sofar) -> None:
         """Put both where the checkpoint was made."""
         self.kept_at = time.monotonic()
         none = variables_of(self.run, nothing(self.run))
-        self.stream = Stream(self.path / DRAWS, record_of(none), self.run.settings.chains)
+        self.stream = Stream(self.path / FILE, record_of(none), self.run.settings.chains)
         if self.begun is None:
             return
         head, arrays = self.begun.head, self.begun.arrays
@@ -84,10 +83,19 @@ class Folder:
         self.every = max(EVERY, 100 * (self.kept_at - began))
 
     def finish(self, player: Player, sofar: Sofar) -> dict[str, NDArray[Any]]:
-        """The last generation, and all draws as they lie on disk."""
+        """The last generation, and all draws: as they lie on disk, or in memory too where that takes no more."""
         assert self.stream is not None
-        self.keep(player, sofar)
-        return self.stream.variables()
+        try:
+            self.keep(player, sofar)
+            return self.stream.variables()
+        except RunFolderError as error:
+            self.failed = str(error)
+            there = self.stream.variables()
+            left = min(self.run.settings.draws, sofar.draws) - self.stream.draws if sofar.tuned is not None else 0
+            if left <= 0:
+                return there
+            here = self._first(sofar, left)
+            return {name: np.concatenate([values, here[name]], axis=1) for name, values in there.items()}
 
     def keep(self, player: Player, sofar: Sofar) -> None:
         """Draws first, then what says how many of them count."""
@@ -108,8 +116,14 @@ class Folder:
         assert self.stream is not None
         ready = min(self.run.settings.draws, sofar.draws) - self.stream.draws if sofar.tuned is not None else 0
         if ready > 0:
-            kept = [recorder.take(ready) for recorder in sofar.recorders]
-            self.stream.append(variables_of(self.run, jax.tree.map(lambda *leaves: np.stack(leaves), *kept)))
+            self.stream.append(self._first(sofar, ready))
+            for recorder in sofar.recorders:  # only now that they are on disk
+                recorder.drop(ready)
+
+    def _first(self, sofar: Sofar, draws: int) -> dict[str, NDArray[Any]]:
+        """The first so many draws that are in memory, by "group/name"."""
+        kept = [recorder.first(draws) for recorder in sofar.recorders]
+        return variables_of(self.run, jax.tree.map(lambda *leaves: np.stack(leaves), *kept))
 
     def _held(self, player: Player, sofar: Sofar) -> tuple[dict[str, Any], Arrays]:
         """All that a later process needs."""

@@ -1,23 +1,26 @@
 """Runs that are kept on disk while they go on: how one is begun, taken up again, and closed."""
 
 import os
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lwa import __version__
 from lwa.blocks import Run
 from lwa.checkpoints.arguments import Unkept, as_json, from_json, held
 from lwa.checkpoints.identity import identity_of, require_same
-from lwa.checkpoints.keeping import DRAWS, Folder
-from lwa.errors import InputError, RunFolderError
-from lwa.result import Result
+from lwa.checkpoints.keeping import Folder
+from lwa.conclusion import labels_of
+from lwa.errors import InputError, LwaWarning, RunFolderError
+from lwa.result import Home, Result
 from lwa.run_folder.generations import NAMES, Generation, generations
-from lwa.run_folder.saved import MANIFEST, write_manifest
-from lwa.run_folder.stream import stream_of
+from lwa.run_folder.saved import MANIFEST
+from lwa.run_folder.stream import FILE, stream_of
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ def require_new(folder: Path) -> None:
             f"Cannot keep a run in {folder}: {error.strerror or error}. Pass checkpoint= with a folder that you may "
             "write to."
         ) from None
-    if strange := [entry.name for entry in folder.iterdir() if entry.name != DRAWS]:
+    if strange := [entry.name for entry in folder.iterdir() if entry.name != FILE]:
         raise RunFolderError(
             f"{folder} holds other files ({strange[0]!r}, for example) and no run. Pass checkpoint= with a new or "
             "empty folder."
@@ -67,7 +70,7 @@ def taken_up(folder: str | os.PathLike[str]) -> Begun:
             faults.append(fault)
             continue
         if wrong := stream_of(path, generation.head["stream"]).verify():
-            faults.append(f"{DRAWS} does not hold the draws of state {generation.number}: {wrong}")
+            faults.append(f"{FILE} does not hold the draws of state {generation.number}: {wrong}")
             continue
         return Begun(path, generation, faults)
     found = "; ".join(faults) or "there is none"
@@ -117,12 +120,33 @@ def opened(run: Run, asked: Mapping[str, Any], starts: Any, begun: Begun | None)
         "asked": as_json(dict(asked) | {"seed": run.settings.seed, "subset_size": run.settings.subset_size}),
         "starts": None if starts is None else [start.tolist() for start in starts],
         "identity": identity_of(run),
+        "result": described(run),
     }
     return Folder(path, run, description)
 
 
-def closed(keeper: Folder, result: Result) -> None:
-    """What describes the run, beside its draws: `lwa.load` reads it from now on."""
+def described(run: Run) -> dict[str, Any]:
+    """What `lwa.load` must know of a run that is not over."""
+    dims, coords = labels_of(run)
+    told = {
+        "inference_library": "lwa",
+        "inference_library_version": __version__,
+        "seed": run.settings.seed,
+        "target": run.settings.target,
+        "subset_size": run.subset_size,
+        "rows": run.survey.length,
+        "settings": run.settings.record(),
+    }
+    return {"attributes": told, "dims": dims, "coords": coords}
+
+
+def closed(keeper: Folder, result: Result) -> Result:
+    """The run that is over, its draws on disk; `lwa.load` reads it from now on."""
     assert keeper.stream is not None
-    described = {"attributes": dict(result.attributes), "dims": dict(result.dims), "coords": dict(result.coords)}
-    write_manifest(keeper.path, described, [keeper.stream.segment()])
+    if keeper.failed:
+        remarks = [*result.attributes["warnings"], keeper.failed]
+        warnings.warn(keeper.failed, LwaWarning, stacklevel=3)
+        return replace(result, attributes={**result.attributes, "warnings": remarks})
+    kept = replace(result, home=Home(keeper.path, keeper.stream.segment()))
+    kept.save(keeper.path)
+    return kept

@@ -21,7 +21,7 @@ from lwa.layout import Layout, lay_out
 from lwa.models.asking import is_theirs
 from lwa.models.model import Model
 from lwa.models.unbound import Unbound, require_model
-from lwa.progress import Display
+from lwa.progress import SIGNALS, Display
 from lwa.randomness import Purpose, as_seed, generator
 from lwa.reference import Reference
 from lwa.result import Result
@@ -154,7 +154,7 @@ def is_exact(method: Method) -> bool:
 
 def stopped_by_hand(fit: Result) -> bool:
     """Whether Ctrl-C ended it."""
-    return str(fit.attributes.get("stopped", "")).startswith("interrupted")
+    return str(fit.attributes.get("stopped", "")).startswith(tuple(SIGNALS.values()))
 
 
 def labelled(methods: list[Method]) -> dict[str, Method]:

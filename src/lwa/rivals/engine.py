@@ -118,7 +118,7 @@ def sample(player: "Player", plan: Plan, tuned: int, display: Display) -> Outcom
     while (done := player.position - tuned) < total:
         if not (steps := player.allowed(total - done)):
             if plan.draws is not None or player.interruption.asked:
-                reason = "interrupted" if player.interruption.asked else "the budget was spent"
+                reason = player.interruption.asked or "the budget was spent"
                 stopped = f"{reason} after {records[0].kept} draws"
             break
         try:

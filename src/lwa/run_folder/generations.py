@@ -61,7 +61,7 @@ def generations(folder: Path) -> Iterator[tuple[Generation | None, str]]:
 
 def packed(head: dict[str, Any], arrays: Arrays) -> bytes:
     """A generation as bytes."""
-    told = np.frombuffer(json.dumps(head).encode(), np.uint8)
+    told = np.frombuffer(json.dumps(head, default=plain).encode(), np.uint8)
     buffer = BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, values in ({HEAD: told} | arrays).items():
@@ -95,6 +95,11 @@ def unpacked(content: bytes) -> tuple[dict[str, Any], Arrays]:
     if not isinstance(head, dict):
         raise ValueError("its head is no description")
     return head, arrays
+
+
+def plain(value: Any) -> Any:
+    """What JSON has no word for: labels of axes may be NumPy's numbers, or dates."""
+    return value.item() if isinstance(value, np.generic) else str(value)
 
 
 def write_whole(path: Path, content: bytes, partial: Path) -> None:

@@ -11,6 +11,7 @@ The manifest is written last and by renaming, so a folder with a manifest is who
 import json
 import os
 import zlib
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import RunFolderError
-from lwa.run_folder.generations import write_whole
+from lwa.run_folder.generations import NAMES as STATES
+from lwa.run_folder.generations import PARTIAL as UNFINISHED
+from lwa.run_folder.generations import generations, plain, write_whole
+from lwa.run_folder.stream import FILE as STREAM
 from lwa.run_folder.stream import stream_of
 
 FORMAT = "lwa-run"
@@ -32,10 +36,15 @@ type Variables = dict[str, NDArray[Any]]
 """By "group/name"; arrays are `(chains, draws, *shape)`."""
 
 
-def write_run(folder: str | os.PathLike[str], tables: list[Variables], description: dict[str, Any]) -> Path:
+def write_run(
+    folder: str | os.PathLike[str],
+    tables: list[Variables],
+    description: dict[str, Any],
+    already: Sequence[dict[str, Any]] = (),
+) -> Path:
     """Save draws and what describes them; refuses to overwrite anything that is not a run.
 
-    Variables of one table have as many draws, and are one segment.
+    Variables of one table have as many draws, and are one segment. Segments that are there already are only named.
     """
     path = require_free(folder)
     partial = path / PARTIAL
@@ -46,7 +55,7 @@ def write_run(folder: str | os.PathLike[str], tables: list[Variables], descripti
         new = [path / f"draws-{number + i:05d}.npy" for i in range(len(tables))]
         try:
             segments = [_write_segment(one, variables) for one, variables in zip(new, tables, strict=True)]
-            write_manifest(path, description, segments)
+            write_manifest(path, description, [*already, *segments])
         except BaseException:  # Ctrl-C too: what is half-written goes, and what was there before stays
             partial.unlink(missing_ok=True)
             for one in new:
@@ -64,7 +73,7 @@ def write_run(folder: str | os.PathLike[str], tables: list[Variables], descripti
 def write_manifest(path: Path, description: dict[str, Any], segments: list[dict[str, Any]]) -> None:
     """What makes a folder a run: from then on it can be loaded."""
     manifest = {"format": FORMAT, "version": VERSION, **description, "segments": segments}
-    content = json.dumps(manifest, indent=1, default=_plain).encode()
+    content = json.dumps(manifest, indent=1, default=plain).encode()
     write_whole(path / MANIFEST, content, path / PARTIAL)
 
 
@@ -86,7 +95,9 @@ def require_free(folder: str | os.PathLike[str], *, replace: bool = True) -> Pat
             f"Cannot save a run to {path}: '{there}' is no folder that you may write to. Pass the path of a new folder."
         )
     manifest = _manifest(path) if path / MANIFEST in inside else {}
-    ours = all(entry.name == PARTIAL or entry.match(SEGMENTS) for entry in inside)
+    ours = all(
+        entry.name in (PARTIAL, STREAM, UNFINISHED) or entry.match(SEGMENTS) or entry.match(STATES) for entry in inside
+    )
     if not (ours or manifest.get("format") == FORMAT):
         raise RunFolderError(f"{path} exists and is not a saved run. Pass the path of a new or empty folder.")
     if manifest and not replace:
@@ -95,8 +106,10 @@ def require_free(folder: str | os.PathLike[str], *, replace: bool = True) -> Pat
 
 
 def read_run(folder: str | os.PathLike[str]) -> tuple[Variables, dict[str, Any]]:
-    """The draws and their description, checked against the manifest."""
+    """The draws and their description, checked against the manifest, or of a run that has none yet."""
     path = Path(folder)
+    if not (path / MANIFEST).exists() and any(path.glob(STATES)):
+        return _unfinished(path)
     manifest = _manifest(path)
     if manifest.get("format") != FORMAT or manifest.get("version") != VERSION:
         came = f"{manifest.get('format')!r}, version {manifest.get('version')!r}"
@@ -120,6 +133,30 @@ def read_run(folder: str | os.PathLike[str]) -> tuple[Variables, dict[str, Any]]
         raise RunFolderError(f"{path} is damaged: {error}. Restore it from a copy.") from None
 
 
+def _unfinished(path: Path) -> tuple[Variables, dict[str, Any]]:
+    """What the last checkpoint says of a run that still goes on, or was ended without notice."""
+    faults = []
+    for generation, fault in generations(path):
+        if generation is None:
+            faults.append(fault)
+            continue
+        try:
+            head = generation.head
+            described = dict(head["description"]["result"])
+            described["attributes"] = described["attributes"] | {
+                "stopped": "it still goes on, or was ended without notice",
+                "moves": head["position"],
+                "rows_read": head["rows"],
+                "thinning": head["thinning"],
+                "seconds": round(head["seconds"], 3),
+                "warnings": [],
+            }
+            return _streamed(path, head["stream"]), described
+        except (KeyError, TypeError, ValueError) as error:
+            faults.append(f"state {generation.number} is not lwa's own ({error})")
+    raise RunFolderError(f"{path} is damaged: {'; '.join(faults)}. Restore it from a copy.")
+
+
 def _streamed(path: Path, segment: dict[str, Any]) -> Variables:
     """Draws that were streamed: views of their file."""
     stream = stream_of(path, segment)
@@ -138,11 +175,6 @@ def _manifest(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise RunFolderError(f"{path / MANIFEST} cannot be read: {error}. Restore it from a copy.") from None
     return manifest if isinstance(manifest, dict) else {}
-
-
-def _plain(value: Any) -> Any:
-    """What JSON has no word for: labels of axes may be NumPy's numbers, or dates."""
-    return value.item() if isinstance(value, np.generic) else str(value)
 
 
 def _write_segment(path: Path, variables: Variables) -> dict[str, Any]:

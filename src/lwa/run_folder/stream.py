@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from lwa.errors import RunFolderError
 
+FILE = "draws.rows"
 CHUNK = 1 << 24
 """Bytes checked at a time."""
 
