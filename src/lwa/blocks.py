@@ -29,7 +29,7 @@ from lwa.settings import Settings, keepable
 TUNE_SHARE = 0.5
 """Tune may use so much of a budget: what is left belongs to the draws."""
 MOST_INVALID = 0.5
-"""Of the proposals of a block: where more than that have a density that is NaN, the run ends rather than stand still."""
+"""Of the proposals of a block: where more have a density that is NaN, the run ends rather than stand still."""
 ENOUGH = 1000
 """Proposals by which that is judged."""
 TUNE_MEMORY = 4096

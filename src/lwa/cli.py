@@ -201,8 +201,9 @@ def fit(
     """Fit a regression, or a NumPyro model, to a table; certify and report it.
 
     The table is converted once. Then a step reads as many rows of it as
-    --subset-size says, however many there are. Ctrl-C keeps what is drawn, and
-    still certifies and saves it.
+    --subset-size says, however many there are. Draws are kept in --out as they
+    come: whatever ends the process, lwa resume goes on from there, and lwa watch
+    shows how far it is. Ctrl-C ends it early, and still certifies and saves it.
 
     Examples:
 
@@ -216,19 +217,11 @@ def fit(
 
     Ends with 0 when it is done, 1 when the certificate says that the draws are
     not those of the posterior, 2 when something was refused (one sentence says
-    what, and what to type), 130 when Ctrl-C came before there were draws.
+    what, and what to type), 130 when Ctrl-C came before there were draws, 143
+    when the system asked it to end: what was drawn is kept, and
+    lwa resume goes on from there.
     """
-    from lwa.errors import InputError
-    from lwa.fitting import (
-        fit_and_save,
-        formula_rows,
-        number_or_auto,
-        numpyro_model,
-        require_settings,
-        whole_or_auto,
-    )
-    from lwa.models.glm import glm
-    from lwa.models.named import priors_of
+    from lwa.fitting import Source, fit_and_save, number_or_auto, require_settings, whole_or_auto
     from lwa.run_folder import require_free
 
     require_free(out, replace=overwrite)  # this and all options, rather than after all the work
@@ -237,29 +230,20 @@ def fit(
     options |= {"draws": whole_or_auto("--draws", draws or ("1000" if budget is None else "auto"))}
     options["subset_size"] = None if subset_size is None else whole_or_auto("--subset-size", subset_size)
     require_settings({name: value for name, value in options.items() if (name, value) != ("subset_size", None)})
-    model: Any
-    if numpyro is None:
-        if data is None:
-            raise InputError(f"{what!r} came alone. Pass a formula and the data: lwa fit 'y ~ x' table.parquet.")
-        number = int(trials) if trials is not None and trials.isdigit() else trials
-        model = glm(
-            what, family or "gaussian", link=link, priors=priors_of(prior or []), offset=offset, weights=weights,
-            trials=number,
-        )  # fmt: skip
-        rows = formula_rows(model, data, missing, not json)
-    else:
-        if data is not None:
-            raise InputError(
-                f"{what!r} and {data!r} came with --numpyro, which takes the place of the formula. Pass the data alone."
-            )
-        given = {"family": family, "link": link, "prior": prior, "offset": offset, "weights": weights, "trials": trials}
-        for name, value in given.items():
-            if value:
-                raise InputError(f"--{name} is of a formula, and --numpyro takes its place. Write it into the model.")
-        model, rows = numpyro_model(numpyro, what, missing, not json)
+    source = Source(
+        what, data, family=family, link=link, prior=prior or [], offset=offset, weights=weights, trials=trials,
+        numpyro=numpyro, missing=missing,
+    )  # fmt: skip
+    model, rows = source.read(progress=not json)
     done = fit_and_save(
-        model, rows, out, options, command=["lwa", *sys.argv[1:]], certify=certify, report=page, progress=not json
-    )
+        model, rows, out, options, command=["lwa", *sys.argv[1:]], source=source, certify=certify, report=page,
+        progress=not json,
+    )  # fmt: skip
+    tell(done, out, json=json)
+
+
+def tell(done: "Fitted", out: Path, *, json: bool) -> None:
+    """Print what came of a fit, and end with what the certificate says."""
     if json:
         from lwa.for_scripts import run_as_json
 
@@ -278,6 +262,37 @@ def show_fit(done: "Fitted", out: Path) -> None:
     if done.verdict:
         typer.echo(f"\nCertificate: {done.verdict}")
     typer.echo(f"\nSaved to {out}." + ("" if done.page is None else f" Open {done.page} for the whole story."))
+
+
+@app.command()
+def resume(
+    run: Annotated[Path, typer.Argument(help="The folder of an lwa fit that was ended before it was done.")],
+    draws: Annotated[int | None, typer.Option(help="Draws a chain in all, where more are wanted.", min=1)] = None,
+    budget: Annotated[str | None, typer.Option(help="60s or '10 min' in all, where more is wanted.")] = None,
+    certify: Annotated[bool, typer.Option(help="Say how far the draws are from the posterior of all rows.")] = True,
+    page: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html into that folder.")] = True,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")] = False,
+) -> None:
+    """Go on with a fit, to the draws that it would have made: the same, bit for bit.
+
+    Data, model, settings and versions must be those that it was begun with; what is different is named. With --draws or
+    --budget a fit that is done is extended.
+    """
+    from lwa.fitting import resume_and_save
+
+    done = resume_and_save(run, draws=draws, budget=budget, certify=certify, report=page, progress=not json)
+    tell(done, run, json=json)
+
+
+@app.command()
+def watch(
+    run: Annotated[Path, typer.Argument(help="The folder of a run that is kept while it goes on.")],
+    once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
+) -> None:
+    """Show how far a running fit is: draws, effective draws, R-hat, how often U is refreshed, time left."""
+    from lwa.checkpoints.watching import follow
+
+    follow(run, once=once)
 
 
 @app.command()
@@ -386,13 +401,16 @@ def report(
 
 def main() -> None:
     """Run a command; what lwa refuses is one sentence and exit code 2, never a traceback."""
-    from lwa.errors import LwaError
+    from lwa.errors import LwaError, Terminated
 
     try:
         app()
     except LwaError as error:
         typer.echo(f"lwa: {as_options(str(error))}", err=True)
         raise SystemExit(2) from None
+    except Terminated as ended:
+        typer.echo(f"lwa: {ended}", err=True)
+        raise SystemExit(143) from None
 
 
 OPTION = re.compile(

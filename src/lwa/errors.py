@@ -21,6 +21,10 @@ class RunFolderError(LwaError):
     """A saved run that is missing, damaged or of another format."""
 
 
+class Terminated(Exception):
+    """The system asked the process to end, and what was drawn is kept."""
+
+
 def one_of(option: str, value: object, valid: list[str]) -> InputError:
     """The error for an unknown name: it lists the valid ones."""
     names = ", ".join(repr(name) for name in valid)

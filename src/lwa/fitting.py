@@ -1,24 +1,28 @@
 """From a table on disk to a run on disk: what `lwa fit` does between parsing and printing."""
 
 import inspect
+import json
 import shlex
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lwa.errors import InputError, LwaError, LwaWarning
+from lwa.checkpoints.resuming import SOURCE, taken_up
+from lwa.errors import InputError, LwaError, LwaWarning, RunFolderError, Terminated
 from lwa.models.from_numpyro import from_numpyro
-from lwa.models.glm import Glm
+from lwa.models.glm import glm
 from lwa.models.model import Model
-from lwa.models.named import own_object
+from lwa.models.named import own_object, priors_of
+from lwa.randomness import as_seed
 from lwa.result import Result
 from lwa.rows import Rows
 from lwa.rows.cache import rows_at
 from lwa.rows.levels import require_one_kind
 from lwa.rows.store import StoreRows
-from lwa.sampling import sample
+from lwa.sampling import resume, sample
 from lwa.settings import Settings
 
 SUBSET_SIZE = 1000
@@ -41,9 +45,64 @@ def require_settings(options: Mapping[str, Any]) -> None:
     Settings.check(ordered=False, **(defaults | dict(options)))
 
 
-def formula_rows(model: Glm, source: str, missing: str, progress: bool) -> Rows:
-    """The columns of a table that a formula needs."""
-    return rows_at(source, progress, columns=model.names, missing=missing)
+@dataclass(frozen=True)
+class Source:
+    """What `lwa fit` is told of the model and the data: words and numbers, so that a file can hold it."""
+
+    what: str  # the formula, or the data where a NumPyro model takes its place
+    data: str | None
+    family: str | None = None
+    link: str | None = None
+    prior: Sequence[str] = ()
+    offset: str | None = None
+    weights: str | None = None
+    trials: str | None = None
+    numpyro: str | None = None
+    missing: str = "error"
+
+    def read(self, *, progress: bool) -> tuple[Any, Rows]:
+        """The model, and the rows that it needs."""
+        if self.numpyro is not None:
+            self._require_no_formula()
+            return numpyro_model(self.numpyro, self.what, self.missing, progress)
+        if self.data is None:
+            raise InputError(f"{self.what!r} came alone. Pass a formula and the data: lwa fit 'y ~ x' table.parquet.")
+        trials = int(self.trials) if self.trials is not None and self.trials.isdigit() else self.trials
+        model = glm(
+            self.what, self.family or "gaussian", link=self.link, priors=priors_of(list(self.prior)),
+            offset=self.offset, weights=self.weights, trials=trials,
+        )  # fmt: skip
+        return model, rows_at(self.data, progress, columns=model.names, missing=self.missing)
+
+    def _require_no_formula(self) -> None:
+        """Refuse what belongs to a formula."""
+        if self.data is not None:
+            raise InputError(
+                f"{self.what!r} and {self.data!r} came with --numpyro, which takes the place of the formula. Pass the "
+                "data alone."
+            )
+        for name in ("family", "link", "prior", "offset", "weights", "trials"):
+            if getattr(self, name):
+                raise InputError(f"--{name} is of a formula, and --numpyro takes its place. Write it into the model.")
+
+    def write(self, folder: Path, command: Sequence[str]) -> None:
+        """Beside the run, so that `lwa resume` can read it."""
+        content = json.dumps({"source": asdict(self), "command": list(command)}, indent=1)
+        (folder / SOURCE).write_text(content, encoding="utf-8")
+
+
+def source_of(folder: Path) -> tuple[Source, list[str]]:
+    """What a fit was told, and the command that was typed."""
+    try:
+        told = json.loads((folder / SOURCE).read_text(encoding="utf-8"))
+        return Source(**told["source"]), list(told["command"])
+    except FileNotFoundError:
+        raise RunFolderError(
+            f"{folder} holds no fit that lwa fit began. A run that was begun in Python goes on there: "
+            f"lwa.resume({str(folder)!r}, model, data)."
+        ) from None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise RunFolderError(f"{folder / SOURCE} cannot be read: {error}. Restore it from a copy.") from None
 
 
 def numpyro_model(name: str, source: str, missing: str, progress: bool) -> tuple[Model, Rows]:
@@ -72,11 +131,12 @@ def fit_and_save(
     options: Mapping[str, Any],
     *,
     command: Sequence[str],
+    source: Source,
     certify: bool = True,
     report: bool = True,
     progress: bool = True,
 ) -> Fitted:
-    """Sample, certify and report. The draws are saved first, so that nothing that comes later can lose them.
+    """Sample, certify and report. Draws are kept as they come, so that nothing that comes later can lose them.
 
     Parameters
     ----------
@@ -84,17 +144,52 @@ def fit_and_save(
         Those of `lwa.sample`; `subset_size` may be None.
     command
         What was typed, which the run keeps, with the seed that was used.
+    source
+        What it was told of model and data.
     """
     size = options["subset_size"] or min(SUBSET_SIZE, len(rows))
+    replaces = out.exists() and any(out.iterdir())  # a run that stays until there is another
+    asked = dict(options) | {"subset_size": size, "seed": as_seed(options["seed"])}
+    if not replaces:
+        out.mkdir(parents=True, exist_ok=True)
+        source.write(out, command)
+    with quietly():
+        run = sample(model, rows, **asked, checkpoint=None if replaces else out, progress=progress)
+    return concluded(run, out, command, certify=certify, report=report, progress=progress)
+
+
+def resume_and_save(
+    folder: Path, *, draws: int | None, budget: str | None, certify: bool, report: bool, progress: bool
+) -> Fitted:
+    """Go on with a fit, then certify and report it."""
+    source, command = source_of(folder)
+    taken_up(folder)  # rather than after reading all the data
+    model, rows = source.read(progress=progress)
+    with quietly():
+        run = resume(folder, model, rows, draws=draws, budget=budget, progress=progress)
+    return concluded(run, folder, command, certify=certify, report=report, progress=progress)
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """A run keeps its warnings, and whoever asked for it prints them."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LwaWarning)  # the run keeps them, and whoever asked for it prints them
-        run = sample(model, rows, **(dict(options) | {"subset_size": size}), progress=progress)
+        warnings.simplefilter("ignore", LwaWarning)
+        yield
+
+
+def concluded(run: Result, out: Path, command: Sequence[str], *, certify: bool, report: bool, progress: bool) -> Fitted:
+    """Save, certify and report."""
+    ended = str(run.attributes["stopped"])
     if run.draws == 0:
-        if run.attributes["stopped"].startswith("interrupted"):
+        if ended.startswith("interrupted"):
             raise KeyboardInterrupt
-        raise InputError(f"There are no draws: {run.attributes['stopped']}. Pass a larger budget, or none.")
+        if not ended.startswith("terminated"):
+            raise InputError(f"There are no draws: {ended}. Pass a larger budget, or none.")
     run = with_command(run, command)
     run.save(out)
+    if ended.startswith("terminated"):
+        raise Terminated(f"Terminated with {run.draws} draws a chain, kept in {out}. lwa resume {out} goes on.")
     verdict, condemned = "", False
     if certify:
         try:

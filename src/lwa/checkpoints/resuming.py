@@ -22,6 +22,9 @@ from lwa.run_folder.generations import NAMES, Generation, generations
 from lwa.run_folder.saved import MANIFEST
 from lwa.run_folder.stream import FILE, stream_of
 
+SOURCE = "fit.json"
+"""What `lwa fit` was told of model and data, beside its run."""
+
 
 @dataclass(frozen=True)
 class Begun:
@@ -55,7 +58,7 @@ def require_new(folder: Path) -> None:
             f"Cannot keep a run in {folder}: {error.strerror or error}. Pass checkpoint= with a folder that you may "
             "write to."
         ) from None
-    if strange := [entry.name for entry in folder.iterdir() if entry.name != FILE]:
+    if strange := [entry.name for entry in folder.iterdir() if entry.name not in (FILE, SOURCE)]:
         raise RunFolderError(
             f"{folder} holds other files ({strange[0]!r}, for example) and no run. Pass checkpoint= with a new or "
             "empty folder."

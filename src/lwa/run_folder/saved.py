@@ -96,7 +96,8 @@ def require_free(folder: str | os.PathLike[str], *, replace: bool = True) -> Pat
         )
     manifest = _manifest(path) if path / MANIFEST in inside else {}
     ours = all(
-        entry.name in (PARTIAL, STREAM, UNFINISHED) or entry.match(SEGMENTS) or entry.match(STATES) for entry in inside
+        entry.name in (PARTIAL, STREAM, UNFINISHED, "fit.json") or entry.match(SEGMENTS) or entry.match(STATES)
+        for entry in inside
     )
     if not (ours or manifest.get("format") == FORMAT):
         raise RunFolderError(f"{path} exists and is not a saved run. Pass the path of a new or empty folder.")

@@ -1,0 +1,81 @@
+"""A run that goes on, seen from another process: only what is on disk is read."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from lwa.errors import RunFolderError
+from lwa.result import Result, in_groups
+from lwa.run_folder.generations import generations
+from lwa.run_folder.saved import MANIFEST
+from lwa.run_folder.stream import stream_of
+
+SECONDS = 2.0
+"""Between two looks."""
+LOOKED_AT = 20_000
+"""Draws a chain by which mixing is judged, the last ones."""
+
+
+def follow(folder: Path, *, once: bool) -> None:
+    """Look again and again until the run is over, or Ctrl-C."""
+    console = Console()
+    if once or not console.is_terminal:
+        console.print(seen(folder))
+        return
+    try:
+        with Live(seen(folder), console=console, auto_refresh=False) as live:
+            while not (folder / MANIFEST).exists():
+                time.sleep(SECONDS)
+                live.update(seen(folder), refresh=True)
+    except KeyboardInterrupt:
+        return  # of the watching, not of the run
+
+
+def seen(folder: Path) -> Table:
+    """What is there, as a table."""
+    table = Table(title=str(folder), show_header=False, title_justify="left")
+    for name, value in facts(folder).items():
+        table.add_row(name, value)
+    return table
+
+
+def facts(folder: Path) -> dict[str, str]:
+    """In words."""
+    head: dict[str, Any] | None = next((one.head for one, _ in generations(folder) if one is not None), None)
+    if head is None:
+        raise RunFolderError(f"{folder} holds no run that is kept while it goes on. Pass the folder of one.")
+    asked = head["description"]["asked"]["arguments"]
+    over = (folder / MANIFEST).exists()
+    draws, wanted = head["stream"]["draws"], asked.get("draws")
+    told = {"state": "over" if over else f"kept {max(0.0, time.time() - head['written']):.0f} s ago"}
+    if head["tuned"] is None:
+        told["tune"] = f"{head['position']:,} of {asked['tune']:,} moves"
+    else:
+        told["draws a chain"] = f"{draws:,}" + (f" of {wanted:,}" if isinstance(wanted, int) else "")
+    if draws >= 8:
+        told |= mixing(folder, head)
+    told["U refreshed"] = f"{head['refreshed'] / max(1, head['transitions']):.2f} of its proposals"
+    told["seconds"] = f"{head['seconds']:.0f}"
+    if not over and isinstance(wanted, int) and head["clock"]:
+        (first, began), (_, now) = head["clock"][0], head["clock"][-1]
+        if draws > first:
+            told["time left"] = f"about {(wanted - draws) * (now - began) / (draws - first):.0f} s"
+    return told
+
+
+def mixing(folder: Path, head: dict[str, Any]) -> dict[str, str]:
+    """Effective draws and R-hat of the parameter that mixed worst, as ArviZ has them."""
+    groups = in_groups(stream_of(folder, head["stream"]).variables())
+    last = [
+        {name: values[:, -LOOKED_AT:] for name, values in groups[of].items()} for of in ("posterior", "sample_stats")
+    ]
+    labels = head["description"]["result"]
+    table = Result(*last, {}, labels["dims"], labels["coords"]).summary(kind="diagnostics")
+    return {
+        "effective draws": f"{table['ess_bulk'].astype(float).min():,.0f}, of the worst parameter",
+        "R-hat": f"{table['r_hat'].astype(float).max():.3f}, of the worst parameter",
+    }
