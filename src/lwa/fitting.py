@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lwa.checkpoints.resuming import SOURCE, taken_up
+from lwa.checkpoints.resuming import taken_up
 from lwa.errors import InputError, LwaError, LwaWarning, RunFolderError, Terminated
 from lwa.models.from_numpyro import from_numpyro
 from lwa.models.glm import glm
@@ -22,6 +22,7 @@ from lwa.rows import Rows
 from lwa.rows.cache import rows_at
 from lwa.rows.levels import require_one_kind
 from lwa.rows.store import StoreRows
+from lwa.run_folder.saved import SOURCE
 from lwa.sampling import resume, sample
 from lwa.settings import Settings
 

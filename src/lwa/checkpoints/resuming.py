@@ -19,11 +19,8 @@ from lwa.conclusion import labels_of
 from lwa.errors import InputError, LwaWarning, RunFolderError
 from lwa.result import Home, Result
 from lwa.run_folder.generations import NAMES, Generation, generations
-from lwa.run_folder.saved import MANIFEST
+from lwa.run_folder.saved import MANIFEST, SOURCE
 from lwa.run_folder.stream import FILE, stream_of
-
-SOURCE = "fit.json"
-"""What `lwa fit` was told of model and data, beside its run."""
 
 
 @dataclass(frozen=True)

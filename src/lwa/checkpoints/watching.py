@@ -70,11 +70,11 @@ def facts(folder: Path) -> dict[str, str]:
 def mixing(folder: Path, head: dict[str, Any]) -> dict[str, str]:
     """Effective draws and R-hat of the parameter that mixed worst, as ArviZ has them."""
     groups = in_groups(stream_of(folder, head["stream"]).variables())
-    last = [
+    posterior, stats = (
         {name: values[:, -LOOKED_AT:] for name, values in groups[of].items()} for of in ("posterior", "sample_stats")
-    ]
+    )
     labels = head["description"]["result"]
-    table = Result(*last, {}, labels["dims"], labels["coords"]).summary(kind="diagnostics")
+    table = Result(posterior, stats, {}, labels["dims"], labels["coords"]).summary(kind="diagnostics")
     return {
         "effective draws": f"{table['ess_bulk'].astype(float).min():,.0f}, of the worst parameter",
         "R-hat": f"{table['r_hat'].astype(float).max():.3f}, of the worst parameter",

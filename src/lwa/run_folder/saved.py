@@ -30,6 +30,8 @@ FORMAT = "lwa-run"
 VERSION = 1
 MANIFEST = "manifest.json"
 PARTIAL = MANIFEST + ".partial"
+SOURCE = "fit.json"
+"""What `lwa fit` was told of model and data, beside its run."""
 SEGMENTS = "draws-" + 5 * "[0-9]" + ".npy"
 
 type Variables = dict[str, NDArray[Any]]
@@ -95,10 +97,8 @@ def require_free(folder: str | os.PathLike[str], *, replace: bool = True) -> Pat
             f"Cannot save a run to {path}: '{there}' is no folder that you may write to. Pass the path of a new folder."
         )
     manifest = _manifest(path) if path / MANIFEST in inside else {}
-    ours = all(
-        entry.name in (PARTIAL, STREAM, UNFINISHED, "fit.json") or entry.match(SEGMENTS) or entry.match(STATES)
-        for entry in inside
-    )
+    files = {PARTIAL, STREAM, UNFINISHED, SOURCE}
+    ours = all(entry.name in files or entry.match(SEGMENTS) or entry.match(STATES) for entry in inside)
     if not (ours or manifest.get("format") == FORMAT):
         raise RunFolderError(f"{path} exists and is not a saved run. Pass the path of a new or empty folder.")
     if manifest and not replace:
