@@ -116,8 +116,9 @@ def opened(run: Run, asked: Mapping[str, Any], starts: Any, begun: Begun | None)
     if begun is not None:
         require_same(begun.description["identity"], run, path)
         return Folder(path, run, begun.description, begun.generation)
+    kept = {name: value for name, value in asked.items() if name != "checkpoint"}
     description = {
-        "asked": as_json(dict(asked) | {"seed": run.settings.seed, "subset_size": run.settings.subset_size}),
+        "asked": as_json(kept | {"seed": run.settings.seed, "subset_size": run.settings.subset_size}),
         "starts": None if starts is None else [start.tolist() for start in starts],
         "identity": identity_of(run),
         "result": described(run),
