@@ -163,7 +163,7 @@ def test_objects_are_rebuilt(ending, tmp_path):
 
 def test_a_folder_in_use_is_refused(ending, tmp_path):
     folder = begun(tmp_path / "run", ending)
-    with pytest.raises(lwa.RunFolderError, match="lwa.resume"):
+    with pytest.raises(lwa.RunFolderError, match=r"lwa\.resume"):
         lwa.sample(PLAIN, Y, checkpoint=folder, **COMMON)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("mine")
