@@ -1,4 +1,4 @@
-"""What can happen to a run that is kept: signals, full disks, damaged and shortened files. No completed draw is lost."""
+"""What can happen to a run that is kept: signals, full disks, damaged and shortened files. No draw is lost."""
 
 import errno
 import os
@@ -78,9 +78,10 @@ def test_a_full_disk_ends_the_run_with_all_its_draws(where, tmp_path, monkeypatc
     monkeypatch.setattr(keeping.Folder, "every", 0.0)
     monkeypatch.setattr(keeping, "EVERY", 0.0)
     folder = tmp_path / "run"
-    with monkeypatch.context() as patched, pytest.warns(lwa.LwaWarning, match="No space left on device"):
+    with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
-        fit = lwa.sample(PLAIN, Y, checkpoint=folder, **OPTIONS | {"draws": 10**5})
+        with pytest.warns(lwa.LwaWarning, match="No space left on device"):
+            fit = lwa.sample(PLAIN, Y, checkpoint=folder, **OPTIONS | {"draws": 10**5})
     assert fit.draws > 0
     assert "No space left" in fit.attributes["stopped"]
     again = lwa.resume(folder, PLAIN, Y, draws=fit.draws + 5, progress=False)
