@@ -1,8 +1,8 @@
 # All commands run in .venv, which `install` builds and keeps up to date. `make` alone lists them.
 
 BIN := .venv/bin
-# Tests of a group share what is costly to make, so they stay on one worker.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
+# Tests of a file share what is costly to make, so they stay on one worker.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 # Compiled programs are kept between test runs; flags left over in the caller's shell must not change what is tested.
 test verify: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.cache/jax

@@ -16,8 +16,6 @@ from experiments.arma.run import EPSILONS, SIZES, label, run
 from experiments.arma.runs import GRIDS, Runs, ahead, best, criteria, densities
 from experiments.exhibit import Out
 
-pytestmark = pytest.mark.xdist_group("arma")  # one run for all of them
-
 SMALL = SIZES["small"]
 
 

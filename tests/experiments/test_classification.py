@@ -28,8 +28,6 @@ from experiments.classification.run import READINGS, SIZES, SUBSET, run
 from experiments.classification.simulate import box_of, simulate
 from experiments.exhibit import Out
 
-pytestmark = pytest.mark.xdist_group("classification")  # one run for all of them
-
 SMALL = SIZES["small"]
 FAR = 5.0
 """Standard errors that nothing is away by chance."""

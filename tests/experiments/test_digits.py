@@ -24,8 +24,6 @@ from experiments.digits.model import PATCH, Templates
 from experiments.digits.run import SHARES, SIZES, first_below, places_of, run
 from experiments.exhibit import Out
 
-pytestmark = pytest.mark.xdist_group("digits")  # one run for all of them
-
 SHA256 = "5aea2f679c9090d06952eb587e3f987ddd0151dae6e1610a9798f752d43c8c79"
 SMALL = SIZES["small"]
 N, EACH = SMALL.per_digit * len(DIGITS), SMALL.subset_size // len(DIGITS)

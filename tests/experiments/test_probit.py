@@ -12,8 +12,6 @@ from experiments.probit.model import log_likelihood, problem, simulate, subset
 from experiments.probit.run import N_SUBSET, ONES, OPTIMAL, PAPER, ROWS, SIZES, run
 from experiments.proposition.quadrature import PROBIT, Problem, kl
 
-pytestmark = pytest.mark.xdist_group("probit")  # one run for all of them
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

@@ -23,8 +23,6 @@ from experiments.proposition.bounds import (
 from experiments.proposition.quadrature import GAUSSIAN, POINTS, PROBIT, Problem, kl
 from experiments.proposition.run import COMPACT, SIZES, holds, least_at_zero, ordered, run
 
-pytestmark = pytest.mark.xdist_group("proposition")  # one run for all of them
-
 PROBLEMS = [Problem(PROBIT, 10_000, 0.84), Problem(GAUSSIAN, 10_000, 1.0)]
 PRECISION_OF_PRIOR = 1 / PROBLEMS[1].prior_sd ** 2
 

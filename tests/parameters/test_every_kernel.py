@@ -135,6 +135,7 @@ class Hot(HMC):
         return leapfrog(1.2 * noise.momentum, noise.log_u, noise.steps, tuning, theta, terms, evaluate)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kernel", "target"), [(Forgetful(), "calibrated"), (Hot(), "powered")], ids=str)
 def test_a_wrong_kernel_has_another_law(kernel, target):
     assert worst_t(kernel, target)[0] > 6
