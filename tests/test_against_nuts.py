@@ -20,6 +20,8 @@ from lwa.reference import log_posterior
 from lwa.rows import as_rows
 from tests.tiny import MEAN, MODEL, PRIOR_SD, N, Y, n
 
+pytestmark = pytest.mark.slow
+
 CHAINS = 32
 LEVEL = 1e-3
 """Of all comparisons of one test together: Bonferroni."""

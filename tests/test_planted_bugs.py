@@ -16,6 +16,8 @@ from tests.test_law_of_theta import check_theta_law
 from tests.test_pipeline import check_fresh_terms, check_frozen, check_powered_spread
 from tests.tiny import Y
 
+pytestmark = pytest.mark.slow
+
 
 @contextmanager
 def planted(owner, name, bug):

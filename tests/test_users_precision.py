@@ -9,6 +9,8 @@ import pytest
 import lwa
 from tests.support import MODEL, Y, run, sample
 
+pytestmark = pytest.mark.slow
+
 
 def noisy(y):
     """Student-t rows with a scale."""

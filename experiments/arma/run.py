@@ -89,8 +89,6 @@ class Findings(NamedTuple):
     setups: dict[str, Runs]
     """Free, fixed and every ε, Φ read as the Gaussian density; `all windows` is the mixture over fixed ones."""
     laplace: dict[str, Runs]
-    wide: Runs
-    """Fixed windows again, from starts with any γ of the prior."""
     summaries: dict[str, Runs]
     verdicts: dict[tuple[str, str], str]
     """Whether ε = 0.01 is best, by criterion and parameter."""
@@ -150,7 +148,7 @@ def run(size: Size, seed: int, out: Out) -> Findings:
         out.figure("calibrated", figures.calibrated_figure(full, calibrated, sub, 1000))
         calibrated_out(out, full, calibrated, sub, certificate, size)
     return Findings(
-        paths, arrivals, boxes, setups, laplace, wide, summaries, verdicts, full, calibrated, certificate
+        paths, arrivals, boxes, setups, laplace, summaries, verdicts, full, calibrated, certificate
     )  # fmt: skip
 
 

@@ -43,6 +43,7 @@ def test_rivals_derive_too():
     np.testing.assert_allclose(fit.posterior["variance"], fit.posterior["sigma"] ** 2)
 
 
+@pytest.mark.slow
 def test_polishing_moves_parameters_and_derives_anew():
     plain = lwa.Model(
         lambda theta, y: -0.5 * (y - theta["b"]) ** 2,

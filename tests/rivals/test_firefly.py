@@ -191,6 +191,7 @@ def test_a_planted_bug_in_the_lights_is_seen():
 
 
 @pytest.mark.usefixtures("small_chunks")
+@pytest.mark.slow
 def test_what_is_kept_is_what_would_be_computed():
     rival = Firefly(looser)
     data = {name: jnp.asarray(column) for name, column in conjugate.ROWS.items()}

@@ -208,6 +208,7 @@ def test_without_noise_it_is_metropolis_key_for_key():
         np.testing.assert_array_equal(one.theta, other.theta)
 
 
+@pytest.mark.slow
 def test_a_rejection_keeps_everything_and_an_acceptance_redraws_some_keys():
     rival, problem = PseudoMarginal(blocks=10, refreshed=0.3), problem_of(EVEN)
     state = rival.init(jax.random.key(1), jnp.array([0.5]), problem)

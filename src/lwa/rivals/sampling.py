@@ -333,17 +333,8 @@ def result_of(
     if model.constrained:
         unconstrained = model.free_by_name(theta)
         coords |= {free_axis(name): support.scalar_names(name) for name, support in model.supports.items()}
-    return Result(
-        posterior,
-        stats,
-        attributes,
-        dims,
-        coords,
-        Origin(model, layout, cannot_polish),
-        unconstrained,
-        warmup,
-        warmup_stats,
-    )
+    origin = Origin(model, layout, cannot_polish)
+    return Result(posterior, stats, attributes, dims, coords, origin, unconstrained, warmup, warmup_stats)
 
 
 def cannot_polish(*_: Any) -> Any:
