@@ -4,12 +4,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lwa import comparison, models, parameters, rivals, subsets, summaries
+    from lwa import comparison, executors, models, parameters, rivals, subsets, summaries
     from lwa.budget import RowReads
     from lwa.comparison.compare import compare
     from lwa.diagnostics.certificate import Certificate
     from lwa.diagnostics.certify import certify
-    from lwa.errors import DataError, InputError, LwaError, LwaWarning, ModelError, RunFolderError
+    from lwa.errors import DataError, ExecutorError, InputError, LwaError, LwaWarning, ModelError, RunFolderError
     from lwa.models.arma import arma
     from lwa.models.from_numpyro import from_numpyro
     from lwa.models.from_pymc import from_pymc
@@ -24,6 +24,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Certificate",
     "DataError",
+    "ExecutorError",
     "InputError",
     "LwaError",
     "LwaWarning",
@@ -37,6 +38,7 @@ __all__ = [
     "certify",
     "compare",
     "comparison",
+    "executors",
     "from_numpyro",
     "from_pymc",
     "glm",
@@ -65,7 +67,9 @@ _HOME = {
     "load": "lwa.result",
     "resume": "lwa.sampling",
     "sample": "lwa.sampling",
-} | dict.fromkeys(("DataError", "InputError", "LwaError", "LwaWarning", "ModelError", "RunFolderError"), "lwa.errors")
+} | dict.fromkeys(
+    ("DataError", "ExecutorError", "InputError", "LwaError", "LwaWarning", "ModelError", "RunFolderError"), "lwa.errors"
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -21,6 +21,10 @@ class RunFolderError(LwaError):
     """A saved run that is missing, damaged or of another format."""
 
 
+class ExecutorError(LwaError):
+    """Workers or a scheduler that are gone."""
+
+
 class Terminated(Exception):
     """The system asked the process to end, and what was drawn is kept."""
 

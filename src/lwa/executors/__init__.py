@@ -1,0 +1,8 @@
+"""Where passes over all rows and cohorts of chains are computed: here, in processes of this machine, on a cluster."""
+
+from lwa.executors.dask import Dask
+from lwa.executors.executor import Executor, Work
+from lwa.executors.processes import Processes
+from lwa.executors.serial import Serial
+
+__all__ = ["Dask", "Executor", "Processes", "Serial", "Work"]

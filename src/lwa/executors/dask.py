@@ -1,0 +1,150 @@
+"""On a cluster that Dask operates."""
+
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lwa.errors import ExecutorError, InputError, LwaError
+from lwa.executors.executor import Work
+from lwa.executors.shipping import Packing, Parcel, carry_out, rest_of, versions
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+SMALL = 2**18
+"""Bytes that each task may carry; larger parcels are tasks of their own, which workers hand on to each other."""
+LOOK = 0.5
+"""Seconds between two looks at whether anybody is left to wait for."""
+
+
+class Dask:
+    """A cluster of Dask's. A worker that dies changes nothing but the time: others do its work again.
+
+    Parameters
+    ----------
+    client
+        A `distributed.Client`, connected. Its workers need lwa, in the version used here.
+    patience
+        Seconds to wait for a worker where there is none, before the run ends with what it has.
+
+    Examples
+    --------
+    >>> import lwa
+    >>> from distributed import Client  # doctest: +SKIP
+    >>> executor = lwa.executors.Dask(Client("tcp://scheduler:8786"))  # doctest: +SKIP
+    >>> fit = lwa.sample(model, "/shared/rows", executor=executor, checkpoint="run/")  # doctest: +SKIP
+    """
+
+    def __init__(self, client: "Client", patience: float = 30.0) -> None:
+        if not hasattr(client, "submit") or not hasattr(client, "scheduler_info"):
+            raise InputError(
+                f"client is of type {type(client).__name__}. Pass a distributed.Client, e.g. "
+                "lwa.executors.Dask(distributed.Client('tcp://scheduler:8786'))."
+            )
+        if client.asynchronous:
+            raise InputError("client is asynchronous. Pass distributed.Client(address), without asynchronous=True.")
+        if not patience > 0:
+            raise InputError(f"patience={patience!r} is no time to wait. Pass seconds, such as 30.")
+        self.client, self.patience = client, patience
+        self.packing = Packing(self._keep)
+        self.missed: float | None = None  # since when nobody answers
+
+    @property
+    def workers(self) -> int:
+        """How many pieces are computed side by side."""
+        return max(1, len(self._addresses()))
+
+    def _addresses(self) -> list[str]:
+        """Of the workers that there are."""
+        try:
+            return sorted(self.client.nthreads(callback_timeout=max(5.0, self.patience)))
+        except Exception as error:
+            raise ExecutorError(
+                f"The scheduler of the Dask cluster does not answer ({type(error).__name__}: {error}). Start it again "
+                "and connect a new distributed.Client to it."
+            ) from error
+
+    def _keep(self, parcel: Parcel) -> "Parcel | Future[Parcel]":
+        assert isinstance(parcel.content, bytes)
+        if len(parcel.content) <= SMALL:
+            return parcel
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sending large graph")  # data in the caller's memory are sent once
+            return self.client.submit(handed_on, parcel, key=f"lwa-parcel-{parcel.digest}")
+
+    def map(self, work: Work, pieces: Sequence[Any], near: Sequence[float] | None = None) -> Iterator[Any]:
+        """What becomes of each piece, in order."""
+        shared, made = self.packing.of(work.shared), versions()
+        preferred = self._preferred(near, len(pieces))
+        futures: list[Any] = []
+        try:
+            for piece, workers in zip(pieces, preferred, strict=True):
+                task = (shared, rest_of(work, piece), made)
+                more = {} if workers is None else {"workers": workers, "allow_other_workers": True}
+                futures.append(self.client.submit(carry_out, *task, pure=False, **more))
+            while futures:
+                yield self._result(futures[0])
+                futures.pop(0).release()
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def _preferred(self, near: Sequence[float] | None, count: int) -> list[str | None]:
+        """The worker for each piece, where one is better than others."""
+        if near is None:
+            return [None] * count
+        there = self._addresses()
+        if not there:
+            return [None] * count
+        return [there[min(int(at * len(there)), len(there) - 1)] for at in near]
+
+    def _result(self, future: Any) -> Any:
+        """What came of a task, as soon as it is there; an error where nobody is left to compute it."""
+        from distributed import KilledWorker
+        from distributed import wait as wait_for
+
+        while not future.done():
+            try:
+                wait_for(future, timeout=LOOK)
+            except TimeoutError:
+                self._require_somebody()
+        if future.status in ("cancelled", "lost"):
+            raise ExecutorError(
+                "The Dask cluster dropped the work that it was given: its scheduler ended, or its client was closed. "
+                "Start it again and connect a new distributed.Client to it."
+            )
+        try:
+            return future.result()
+        except LwaError:
+            raise
+        except KilledWorker as error:
+            raise ExecutorError(
+                f"Workers of the Dask cluster died again and again over the same task: {error}. Most often they ran "
+                "out of memory: give them more, or fewer threads."
+            ) from error
+        except ModuleNotFoundError as error:
+            if error.name and error.name.split(".")[0] in ("lwa", "jax", "cloudpickle"):
+                raise ExecutorError(f"A worker has no module {error.name!r}. Install lwa on all workers.") from error
+            raise
+
+    def _require_somebody(self) -> None:
+        """Raise once there has been no worker for as long as patience lasts."""
+        if self.client.status not in ("running", "connecting"):
+            raise ExecutorError(
+                "The client of the Dask cluster is closed. Connect a new distributed.Client to the scheduler."
+            )
+        if self._addresses():
+            self.missed = None
+            return
+        self.missed = self.missed or time.monotonic()
+        if time.monotonic() - self.missed > self.patience:
+            raise ExecutorError(
+                f"The Dask cluster has had no worker for {self.patience:.0f} s. Start workers (dask worker ADDRESS) "
+                "and go on."
+            )
+
+
+def handed_on(parcel: Parcel) -> Parcel:
+    """A parcel as a task of its own: the scheduler can have it made again when the worker that holds it dies."""
+    return parcel

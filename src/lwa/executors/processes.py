@@ -1,0 +1,110 @@
+"""In other processes of this machine, spawned: JAX does not survive a fork."""
+
+import multiprocessing
+import os
+import tempfile
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lwa.errors import ExecutorError
+from lwa.executors.executor import Work
+from lwa.executors.shipping import Packing, Parcel, carry_out, rest_of, versions
+
+TRIES = 3
+"""Times that a piece is computed anew when its process dies, before it is taken to be the piece's own fault."""
+
+
+class Processes:
+    """Other processes of this machine. A process that dies is replaced and its work done again.
+
+    A script that uses it must keep its own work under `if __name__ == "__main__":`, since each process imports it.
+
+    Parameters
+    ----------
+    count
+        How many; as many as there are cores when not given.
+
+    Examples
+    --------
+    >>> import lwa
+    >>> with lwa.executors.Processes(2) as executor:  # doctest: +SKIP
+    ...     fit = lwa.sample(model, "rows.npy", executor=executor)
+    """
+
+    def __init__(self, count: int | None = None) -> None:
+        self.count = count or os.cpu_count() or 1
+        self.folder = tempfile.TemporaryDirectory(prefix="lwa-processes-")
+        self.packing = Packing(self._write)
+        self.pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> "Processes":
+        """Ready; processes start when there is work."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End them."""
+        self.close()
+
+    def close(self) -> None:
+        """End all processes."""
+        if self.pool is not None:
+            self.pool.shutdown(wait=True, cancel_futures=True)
+            self.pool = None
+        self.folder.cleanup()
+
+    @property
+    def workers(self) -> int:
+        """How many pieces are computed side by side."""
+        return self.count
+
+    def _write(self, parcel: Parcel) -> Parcel:
+        # Each process reads it once, however many tasks need it.
+        path = Path(self.folder.name) / parcel.digest
+        assert isinstance(parcel.content, bytes)
+        path.write_bytes(parcel.content)
+        return replace(parcel, content=path)
+
+    def map(self, work: Work, pieces: Sequence[Any], near: Sequence[float] | None = None) -> Iterator[Any]:
+        """What becomes of each piece, in order."""
+        shared = self.packing.of(work.shared)
+        tasks = [(shared, rest_of(work, piece)) for piece in pieces]
+        waiting: deque[tuple[int, Future[Any]]] = deque()
+        next_task, tries = 0, [0] * len(tasks)
+        try:
+            while waiting or next_task < len(tasks):
+                while next_task < len(tasks) and len(waiting) < 4 * self.count:
+                    waiting.append((next_task, self._submit(tasks[next_task])))
+                    next_task += 1
+                at, future = waiting.popleft()
+                try:
+                    yield future.result()
+                except BrokenProcessPool:
+                    tries[at] += 1
+                    if tries[at] == TRIES:
+                        raise ExecutorError(
+                            f"A process of lwa.executors.Processes({self.count}) ended {TRIES} times while it computed "
+                            "the same piece: killed, out of memory, or unable to start. Ask for fewer processes, and "
+                            'keep a script\'s own work under if __name__ == "__main__":.'
+                        ) from None
+                    self.pool = None
+                    again = [at, *(other for other, _ in waiting)]
+                    waiting = deque((other, self._submit(tasks[other])) for other in again)
+        finally:
+            for _, future in waiting:
+                future.cancel()
+
+    def _submit(self, task: tuple[tuple[Parcel, ...], bytes]) -> Future[Any]:
+        for _ in range(2):
+            if self.pool is None:
+                context = multiprocessing.get_context("spawn")
+                self.pool = ProcessPoolExecutor(self.count, mp_context=context)
+            try:
+                return self.pool.submit(carry_out, *task, versions())
+            except BrokenProcessPool:
+                self.pool = None
+        raise ExecutorError("No process could be started.")
