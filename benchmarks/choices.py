@@ -27,7 +27,8 @@ from lwa.demo import logistic
 from lwa.preparation import choose_precision
 from lwa.randomness import Purpose
 from lwa.reference import find_reference
-from lwa.rows import as_rows, survey
+from lwa.rows import as_rows
+from lwa.rows.survey import visited
 from lwa.subsets import Gaussian, Swap
 from lwa.subsets.chain import SubsetChain
 from lwa.summaries import Curvature, as_summary
@@ -100,8 +101,8 @@ def layout_us(name, n):
 
 def subset_us(data, n):
     """A transition of U, candidates given."""
-    rows, gathering = as_rows(data), as_summary("auto", weighted=True).gather()
-    survey(rows, [gathering.visit])
+    rows = as_rows(data)
+    gathering = visited(rows, as_summary("auto", weighted=True).gather)[1]
     chain = SubsetChain(rows, gathering.finish(), Swap(1), Gaussian(), 0.3 / n**0.5, n, 1, MOVES)
     candidates, _ = chain.candidates(range(C), 0, Purpose.SUBSET)
     state = [chain.start(range(C))]

@@ -27,6 +27,7 @@ from lwa.remembering import forgetting, remember
 from lwa.rows import Survey, survey
 from lwa.rows.column import whole_column
 from lwa.rows.slots import to_columns
+from lwa.rows.survey import visited
 from lwa.rows.units import unit_length
 from lwa.settings import Settings
 from lwa.starts import find_starts, flat
@@ -34,6 +35,7 @@ from lwa.subsets.chain import Chain
 from lwa.subsets.windows import WindowChain
 from lwa.summaries import Curvature, Gathering, WindowSummary
 from lwa.summaries.groups import OverGroups
+from lwa.summaries.summary import Summary, gathering_of
 from lwa.target import Target
 
 LARGEST_COHORT = 16
@@ -65,8 +67,7 @@ def prepare(layout: Layout, settings: Settings, given: list[NDArray[np.float64]]
     """Survey the rows, find θ̂, settle how U and θ move, find starts and a precision."""
     began, calibrated = time.monotonic(), settings.target == "calibrated"
     kernel = first_choice(layout, settings)
-    gathering = gather(settings, layout)
-    surveyed = look_through(layout, gathering, display)
+    surveyed, gathering = look_through(layout, gathered(settings, layout), display)
     known, warming = Known(layout), None
     if calibrated:
         require_calibration(layout, settings)
@@ -132,11 +133,16 @@ def first_choice(layout: Layout, settings: Settings) -> Kernel:
     return kernel
 
 
-def look_through(layout: Layout, gathering: Gathering | None, display: Display) -> Survey:
-    """One pass over all rows as they came."""
-    visitors = [] if gathering is None else [gathering.visit]
+def look_through(layout: Layout, summary: Summary | None, display: Display) -> tuple[Survey, Gathering | None]:
+    """One pass over all rows as they came, and S on its way through them."""
     N = len(layout)
-    return survey(layout.rows, visitors, progress=lambda done: display.show("all rows", done, N))
+
+    def progress(done: int) -> None:
+        display.show("all rows", done, N)
+
+    if summary is None:
+        return survey(layout.rows, progress=progress), None
+    return visited(layout.rows, gathering_of, own=(summary,), here=True, progress=progress)
 
 
 def require_calibration(layout: Layout, settings: Settings) -> None:
@@ -179,13 +185,14 @@ def known_of(problem: Problem, U: Subset) -> tuple[Any, Any, Any]:
     return problem.subsets.take(U), problem.subsets.given(U), problem.subsets.counts(U)
 
 
-def gather(settings: Settings, layout: Layout) -> Gathering | None:
-    """S on its way through the rows; None where it is nothing, comes from the reference, or is of windows."""
+def gathered(settings: Settings, layout: Layout) -> Summary | None:
+    """S, where rows tell what it is; None where it is nothing, comes from the reference, or is of windows."""
     if settings.summary is None or layout.ordered:
         return None
     if settings.target == "calibrated" and isinstance(settings.summary, Curvature):
         return None
-    return settings.summary.gather()
+    summary: Summary = settings.summary
+    return summary
 
 
 def statistic_of(gathering: Gathering | None, settings: Settings, layout: Layout) -> Any:

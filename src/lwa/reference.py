@@ -7,7 +7,7 @@ with float64 sums. It stops when the next step is small against the posterior's 
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +23,7 @@ from lwa.models.model import Model
 from lwa.models.on_host import log_priors
 from lwa.randomness import Purpose, generator
 from lwa.rows import Rows
+from lwa.rows.passes import over_pieces, power_of_two
 from lwa.rows.slots import fill_up, to_rows
 from lwa.rows.units import unit_length
 
@@ -115,6 +116,22 @@ def prior_sums_on_device(model: Model, theta: Array) -> Sums:
     return Sums(model.log_prior_at(theta), gradient(theta), -jax.jacfwd(gradient)(theta))
 
 
+def sums_over_all(model: Model, rows: Rows, theta: NDArray[np.float64]) -> Sums:
+    """One pass: sums of each piece, added in order."""
+    pieces = over_pieces(rows, sums_in_piece, block_size(rows), shared=(model,), own=(theta,), here=model.host)
+    return reduce(added, pieces)
+
+
+def sums_in_piece(model: Model, theta: NDArray[np.float64], start: int, blocks: Any) -> Sums:
+    """Sums over the rows of a piece."""
+    return sums_over(model, blocks, theta)
+
+
+def added(one: Sums, other: Sums) -> Sums:
+    """Both together."""
+    return Sums(*(a + b for a, b in zip(one, other, strict=True)))
+
+
 def sums_over(
     model: Model, batches: Any, theta: NDArray[np.float64], counts: NDArray[np.float64] | None = None
 ) -> Sums:
@@ -130,14 +147,14 @@ def sums_over(
             filled = np.zeros(len(own))
             filled[own] = weight
             done = jax.tree.map(np.asarray, block_sums(model, theta, columns, filled))
-        total, start = Sums(*(a + b for a, b in zip(total, done, strict=True))), start + size
+        total, start = added(total, done), start + size
     return total
 
 
 def block_size(of: Any) -> int:
     """Rows, or units of several, in one compiled evaluation."""
     length = unit_length(of)
-    return BLOCK if length == 1 else max(1, UNIT_ROWS // length)
+    return BLOCK if length == 1 else power_of_two(UNIT_ROWS // length)
 
 
 def in_blocks(batch: Any) -> list[Any]:
@@ -236,24 +253,24 @@ def find_reference(
         drawn = np.sort(generator(seed, Purpose.REFERENCE, size).choice(N, size, replace=False))
         few = in_blocks(rows.take(drawn))
         with suppress(ModelError):  # a few rows may be separated where all are not: then the next ones begin here too
-            theta = newton(model, partial(list, few), theta, enough=0.3)[0]
+            theta = newton(model, partial(sums_over, model, few), theta, enough=0.3)[0]
         size *= 10
     passes = 0
 
-    def all_rows() -> Any:
+    def over_all(theta: NDArray[np.float64]) -> Sums:
         nonlocal passes
         passes += 1
         progress(passes)
-        return rows.blocks(block_size(rows))
+        return sums_over_all(model, rows, theta)
 
-    theta, found, prior = newton(model, all_rows, theta, enough=CLOSE_ENOUGH)
+    theta, found, prior = newton(model, over_all, theta, enough=CLOSE_ENOUGH)
     require_identified(model, theta, found.curvature + prior.curvature)
     return Reference(theta, found.gradient, found.curvature, prior.curvature, passes)
 
 
 def reference_at(model: Model, rows: Rows, theta: NDArray[np.float64]) -> Reference:
     """The expansion at a point that a user knows to be in the bulk: one pass."""
-    found = sums_over(model, rows.blocks(block_size(rows)), theta)
+    found = sums_over_all(model, rows, theta)
     prior = prior_sums(model, theta)
     if not np.isfinite(found.value + prior.value):
         raise ModelError(f"The log posterior is not finite at reference theta = {named(model, theta)}. Pass another.")
@@ -262,9 +279,9 @@ def reference_at(model: Model, rows: Rows, theta: NDArray[np.float64]) -> Refere
 
 
 def newton(
-    model: Model, batches: Callable[[], Any], theta: NDArray[np.float64], enough: float
+    model: Model, sums: Callable[[NDArray[np.float64]], Sums], theta: NDArray[np.float64], enough: float
 ) -> tuple[NDArray[np.float64], Sums, Sums]:
-    """Newton steps on log p + Σ ℓ_k until the next would be shorter than `enough` posterior sds.
+    """Newton steps on log p + Σ ℓ_k, `sums` of θ, until the next would be shorter than `enough` posterior sds.
 
     Steps that do not increase the log target are halved. Directions of negative curvature are climbed as if it were
     positive: on the way, not at the end, that is as good a guess as any.
@@ -272,7 +289,7 @@ def newton(
     best, step, here, decrement, slow = -np.inf, np.zeros_like(theta), theta, np.inf, 0
     sds = np.zeros_like(theta)  # the last step in units of the parameters' own sds
     for _ in range(MOST_STEPS):
-        found, prior = sums_over(model, batches(), here), prior_sums(model, here)
+        found, prior = sums(here), prior_sums(model, here)
         value = prior.value + found.value
         if not value >= best - 1e-9 * abs(best):  # NaN too
             step = step / 2
@@ -339,26 +356,25 @@ def prior_values(model: Model, thetas: Array) -> Array:
     return jax.vmap(model.log_prior_at)(thetas)
 
 
-def log_posterior_on_host(model: Model, rows: Rows, thetas: NDArray[np.float64]) -> NDArray[np.float64]:
-    """log π of each θ, one after the other."""
-    total = log_priors(model, thetas)
-    for batch in rows.blocks(block_size(rows)):
-        total = total + numerical.value_sums(model, thetas, batch)
-    return total
-
-
 def log_posterior(model: Model, rows: Rows, thetas: NDArray[Any]) -> NDArray[np.float64]:
     """log π of each θ up to a constant, from one streamed pass in float64; -inf where it is no density."""
-    on = log_posterior_on_host if model.host else log_posterior_on_device
-    total = on(model, rows, thetas.astype(np.float64))
+    thetas = thetas.astype(np.float64)
+    total = log_priors(model, thetas) if model.host else np.asarray(prior_values(model, thetas), np.float64)
+    length = unit_length(rows)
+    size = power_of_two(max(1, 64 // length, min(block_size(rows), EVALUATIONS // (len(thetas) * length))))
+    for part in over_pieces(rows, values_in_piece, size, shared=(model,), own=(thetas, size), here=model.host):
+        total = total + part
     return np.where(total < np.inf, total, -np.inf)
 
 
-def log_posterior_on_device(model: Model, rows: Rows, thetas: NDArray[np.float64]) -> NDArray[np.float64]:
-    """log π of all θ, block by block."""
-    total = np.asarray(prior_values(model, thetas), np.float64)
-    length = unit_length(rows)
-    size = max(1, 64 // length, min(block_size(rows), EVALUATIONS // (len(thetas) * length)))
-    for batch in rows.blocks(size):
-        total = total + np.asarray(block_values(model, thetas, *fill_up(batch, size, np.float64)))
+def values_in_piece(
+    model: Model, thetas: NDArray[np.float64], size: int, start: int, blocks: Any
+) -> NDArray[np.float64]:
+    """Σ ℓ_k(θ) over the rows of a piece, for each θ."""
+    total = np.zeros(len(thetas))
+    for batch in blocks:
+        if model.host:
+            total = total + numerical.value_sums(model, thetas, batch)
+        else:
+            total = total + np.asarray(block_values(model, thetas, *fill_up(batch, size, np.float64)))
     return total

@@ -8,6 +8,8 @@ from hypothesis.extra import numpy as hnp
 
 from lwa.errors import DataError
 from lwa.rows import Survey, as_rows, survey
+from lwa.rows.passes import ALIGNED
+from lwa.rows.survey import visited
 
 FINITE = hnp.arrays(
     np.float32, hnp.array_shapes(min_dims=1, max_dims=2, max_side=20), elements=st.floats(-9, 9, width=32)
@@ -19,13 +21,34 @@ def test_the_survey_does_not_depend_on_the_block(array, block):
     assert survey(as_rows({"x": array}), block=block) == survey(as_rows({"x": array}))
 
 
+class Seen:
+    """All blocks."""
+
+    def __init__(self):
+        self.blocks = []
+
+    def visit(self, block):
+        self.blocks.append(block)
+
+    def join(self, later):
+        self.blocks += later.blocks
+
+
 @given(FINITE, st.integers(1, 25))
 def test_every_row_is_visited_once_in_order(array, block):
-    seen, again, done = [], [], []
-    survey(as_rows(array), [seen.append, again.append], block, done.append)
+    seen = visited(as_rows(array), Seen, block)[1].blocks
     np.testing.assert_array_equal(np.concatenate(seen), array)
-    np.testing.assert_array_equal(np.concatenate(again), array)
-    assert done == np.cumsum([len(part) for part in seen]).tolist()
+    assert max(map(len, seen)) <= block
+
+
+@pytest.mark.parametrize("custom", [False, True])
+def test_pieces_are_put_together_in_order(custom):
+    array, done = np.arange(3 * ALIGNED + 5, dtype=np.float32), []
+    rows = Custom(len(array), array[:1], np.array_split(array, 7)) if custom else as_rows(array)
+    found, seen = visited(rows, Seen, 4096, progress=done.append)
+    np.testing.assert_array_equal(np.concatenate(seen.blocks), array)
+    assert done == [ALIGNED, 2 * ALIGNED, 3 * ALIGNED, len(array)]
+    assert found == survey(as_rows(array))
 
 
 def test_the_fingerprint_sees_names_dtypes_shapes_bytes_and_order():
@@ -56,14 +79,14 @@ def test_the_fingerprint_does_not_see_layout_byte_order_or_column_order():
 
 @given(st.sets(st.integers(0, 29), min_size=1), st.integers(1, 40), st.sampled_from([np.nan, np.inf, -np.inf]))
 def test_what_is_not_finite_is_counted_over_all_rows(positions, block, value):
-    x, clean, visited = np.zeros((30, 2)), np.zeros(30, np.float32), []
+    x, clean, seen = np.zeros((30, 2)), np.zeros(30, np.float32), Seen()
     x[list(positions), 1] = value
     expected = f"column 'x' has {len(positions)}, the first in row {min(positions)}. Finite numbers are expected. Drop"
     with pytest.raises(DataError) as error:
-        survey(as_rows({"clean": clean, "x": x}), [visited.append], block)
+        visited(as_rows({"clean": clean, "x": x}), lambda: seen, block)
     assert expected in str(error.value)
     assert "'clean'" not in str(error.value)
-    assert all(np.isfinite(batch["x"]).all() for batch in visited)
+    assert all(np.isfinite(batch["x"]).all() for batch in seen.blocks)
 
 
 def test_opposite_infinities_and_sums_that_overflow():

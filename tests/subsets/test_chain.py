@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 import lwa
 from lwa.randomness import Purpose
-from lwa.rows import as_rows, survey
+from lwa.rows import as_rows
+from lwa.rows.survey import visited
 from lwa.subsets import Free, Gaussian, Laplace, Swap
 from lwa.subsets.bandwidth import REFRESH_RATE, find_epsilon
 from lwa.subsets.chain import SubsetChain
@@ -21,8 +22,7 @@ SUMMARY = lwa.summaries.PerRow(lambda rows: np.column_stack([rows, rows[:, 0] **
 
 def chain_on(data, move=ONE, epsilon=0.1, page=1000, block=None, n=20):
     rows = as_rows(data)
-    gathering = SUMMARY.gather()
-    survey(rows, [gathering.visit], block=block)
+    gathering = visited(rows, SUMMARY.gather, block)[1]
     return SubsetChain(rows, gathering.finish(), move, Gaussian(), epsilon, n, 7, page)
 
 

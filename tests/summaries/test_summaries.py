@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lwa
-from lwa.rows import as_rows, survey
+from lwa.rows import as_rows
+from lwa.rows.survey import visited
 from lwa.summaries import as_summary
 
 RNG = np.random.default_rng(2)
@@ -14,9 +15,7 @@ DATA = {"x": RNG.normal(5.0, 3.0, size=(300, 2)), "label": RNG.integers(0, 4, si
 
 
 def gathered(summary, block=None):
-    gathering = summary.gather()
-    survey(as_rows(DATA), [gathering.visit], block=block)
-    return gathering.finish()
+    return visited(as_rows(DATA), summary.gather, block)[1].finish()
 
 
 @given(block=st.integers(1, 400))
@@ -63,6 +62,5 @@ def test_auto_is_every_column_in_units_of_its_spread():
 @pytest.mark.parametrize("column", [1, -1])
 def test_counts_by_position_in_a_matrix(column):
     matrix = np.column_stack([DATA["x"][:, 0], DATA["label"]])
-    gathering = lwa.summaries.Counts(column).gather()
-    survey(as_rows(matrix), [gathering.visit])
+    gathering = visited(as_rows(matrix), lwa.summaries.Counts(column).gather)[1]
     assert gathering.finish().dimension == 4

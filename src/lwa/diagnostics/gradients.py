@@ -1,9 +1,8 @@
 """log π of all rows at many parameter values, and ∇log π at some of them, in one streamed pass."""
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -19,14 +18,14 @@ from lwa.models.model import Model
 from lwa.models.on_host import log_priors
 from lwa.progress import Display
 from lwa.rows import Batch, Rows, survey
+from lwa.rows.passes import over_pieces, power_of_two
 from lwa.rows.slots import fill_up, to_rows
+from lwa.rows.survey import visited
 from lwa.rows.units import unit_length
 
 EVALUATIONS = 2**20
 """Points and proposals × rows in one compiled call: 4 MiB a temporary array. At 300 of each, blocks of 1024 to 4096
 rows are equally fast and 16,384 half as fast (logistic, d = 10, 2 cores)."""
-LANES = 2
-"""Blocks in the making at a time."""
 PYTHON_ROWS = 2**14
 """Rows in one call of a function that runs in Python, one θ at a time."""
 TRIAL_SHARE, FEWEST_TRIAL_ROWS, MOST_TRIAL_ROWS = 1 / 16, 4096, 65_536
@@ -100,24 +99,68 @@ def score(
     `factor` F is that of the draws' covariance: gradients times F are in units of their own spread.
     """
     model, rows, length = layout.model, layout.full, unit_length(layout.full)
-    size = max(1, (PYTHON_ROWS if model.host else block_rows(places)) // length)
-    if model.host:
-        prior, add_rows = numerically(model, places)
-    else:
-        precision = choose_precision(model, rows, places, factor)
-        prior, add_rows = by_jax(model, places, size, precision)
+    size = power_of_two((PYTHON_ROWS if model.host else block_rows(places)) // length)
+    precision = None if model.host else choose_precision(model, rows, places, factor)
+    prior = prior_of(model, places)
     require_finite(model, places, prior, "log_prior")
-    with Lanes(jax.tree.map(jnp.zeros_like, prior), add_rows, 1 if model.host else LANES) as lanes:
-        if length == 1:
-            survey(rows, [lanes.add], size, lambda done: display.show("gradients", done, len(rows)))
-        else:
-            survey(layout.rows)
-            for done, batch in enumerate(rows.blocks(size)):
-                lanes.add(batch)
-                display.show("gradients", min(len(rows), (done + 1) * size), len(rows), layout.units_in_words)
-        total = lanes.total()
+    if length == 1:
+        total = visited(
+            rows, Adding, size, shared=(model,), own=(places, size, precision), here=model.host,
+            progress=lambda done: display.show("gradients", done, len(rows)),
+        )[1].total  # fmt: skip
+    else:
+        survey(layout.rows)
+        total = over_units(layout, places, size, precision, display)
     require_finite(model, places, total, "log_likelihood")
     return Scores(*(np.asarray(a + b) for a, b in zip(prior, total, strict=True)))
+
+
+class Adding:
+    """Scores of the rows seen so far."""
+
+    def __init__(self, model: Model, places: Places, size: int, precision: Any) -> None:
+        self.model, self.places, self.size, self.precision = model, places, size, precision
+        self.total = Sums(
+            np.zeros(len(places.begun)), np.zeros(np.shape(places.points)), np.zeros(len(places.proposals))
+        )
+
+    def visit(self, block: Batch) -> None:
+        """Add those of a block."""
+        add = add_numerically if self.model.host else add_by_jax
+        self.total = add(self.model, self.total, self.places, block, self.size, self.precision)
+
+    def join(self, later: Self) -> None:
+        """Add those of the next piece."""
+        self.total = Sums(*(np.asarray(a) + np.asarray(b) for a, b in zip(self.total, later.total, strict=True)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Sums alone come back from a worker."""
+        return {"total": jax.tree.map(np.asarray, self.total)}
+
+
+def over_units(layout: Layout, places: Places, size: int, precision: Any, display: Display) -> Sums:
+    """A pass over segments or groups."""
+    model, rows = layout.model, layout.full
+    begun: Adding | None = None
+    pieces = over_pieces(
+        rows, scores_in_piece, size, shared=(model,), own=(places, size, precision), here=model.host,
+        progress=lambda done: display.show("gradients", done, len(rows), layout.units_in_words),
+    )  # fmt: skip
+    for piece in pieces:
+        if begun is None:
+            begun = piece
+        else:
+            begun.join(piece)
+    assert begun is not None
+    return begun.total
+
+
+def scores_in_piece(model: Model, places: Places, size: int, precision: Any, start: int, blocks: Any) -> Adding:
+    """Of all units of a piece."""
+    adding = Adding(model, places, size, precision)
+    for block in blocks:
+        adding.visit(block)
+    return adding
 
 
 def block_rows(places: Places) -> int:
@@ -125,84 +168,31 @@ def block_rows(places: Places) -> int:
     return max(EVALUATIONS // places.number, min(4 * places.points.shape[1], 8 * EVALUATIONS // places.number))
 
 
-type Add = Callable[[Sums, Batch], Sums]
-"""What has been summed so far and some rows -> the sums with theirs."""
-
-
-class Lanes:
-    """Blocks of rows added up by turns, each lane on a thread of its own, while the next ones are read.
-
-    Lanes are as many on every machine, so that sums are the same on all. A single one is the caller's own thread, where
-    a function that is not JAX is to be called.
-    """
-
-    def __init__(self, zero: Sums, add: Add, count: int) -> None:
-        self.sums, self.adding = [zero] * count, add
-        several = count if count > 1 else 0
-        self.threads = [ThreadPoolExecutor(1, thread_name_prefix="lwa-gradients") for _ in range(several)]
-        self.last: list[Future[None] | None] = [None] * count
-        self.blocks = 0
-
-    def __enter__(self) -> "Lanes":
-        """Ready."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """No thread outlives the pass."""
-        for thread in self.threads:
-            thread.shutdown(wait=True, cancel_futures=True)
-
-    def add(self, batch: Batch) -> None:
-        """To the lane whose turn it is, once it is done with its last block."""
-        lane = self.blocks % len(self.sums)
-        self.blocks += 1
-        if not self.threads:
-            return self._add(lane, batch)
-        self._wait(lane)
-        self.last[lane] = self.threads[lane].submit(self._add, lane, batch)
-
-    def _add(self, lane: int, batch: Batch) -> None:
-        with jax.enable_x64(True):  # a setting of each thread's own
-            self.sums[lane] = jax.block_until_ready(self.adding(self.sums[lane], batch))  # type: ignore[no-untyped-call]
-
-    def _wait(self, lane: int) -> None:
-        if (last := self.last[lane]) is not None:
-            last.result()  # raises what its block raised
-
-    def total(self) -> Sums:
-        """Of all lanes."""
-        for lane in range(len(self.sums)):
-            self._wait(lane)
-        return jax.tree.map(lambda *parts: sum(parts[1:], parts[0]), *self.sums)
-
-
-def by_jax(model: Model, places: Places, size: int, precision: Any) -> tuple[Sums, Add]:
-    """Scores of the prior, and how those of rows are added, `size` at the most."""
-    with users_function("log_prior", "theta to be differentiated"):
-        prior = prior_scores(model, jax.tree.map(jnp.asarray, places))
-    places = places.cast(precision)
-
-    def add(total: Sums, batch: Batch) -> Sums:
-        with users_function("log_likelihood", "theta to be differentiated"):
-            return add_block(model, total, places, *fill_up(batch, size, precision))
-
-    return prior, add
-
-
-def numerically(model: Model, places: Places) -> tuple[Sums, Add]:
-    """The same of a model that runs in Python, by differences; what it raises is the user's."""
-
-    def add(total: Sums, batch: Batch) -> Sums:
-        here, slopes = numerical.gradient_sums(model, places.points, batch)
-        if len(places.starts):
-            here = numerical.value_sums(model, places.starts, batch)
-        there = numerical.value_sums(model, places.proposals, batch)
-        return Sums(*(a + b for a, b in zip(total, (here, slopes, there), strict=True)))
-
+def prior_of(model: Model, places: Places) -> Sums:
+    """Scores of the prior."""
+    if not model.host:
+        with users_function("log_prior", "theta to be differentiated"):
+            return prior_scores(model, jax.tree.map(jnp.asarray, places))
     here, slopes = numerical.prior_gradients(model, places.points)
     if len(places.starts):
         here = log_priors(model, places.starts)
-    return Sums(here, slopes, log_priors(model, places.proposals)), add
+    return Sums(here, slopes, log_priors(model, places.proposals))
+
+
+def add_by_jax(model: Model, total: Sums, places: Places, batch: Batch, size: int, precision: Any) -> Sums:
+    """The scores of some rows, `size` at the most, in a precision, added in float64."""
+    with users_function("log_likelihood", "theta to be differentiated"):
+        done = add_block(model, total, places.cast(precision), *fill_up(batch, size, precision))
+        return jax.block_until_ready(done)  # type: ignore[no-untyped-call]  # blocks must not queue up in memory
+
+
+def add_numerically(model: Model, total: Sums, places: Places, batch: Batch, size: int, precision: Any) -> Sums:
+    """The same of a model that runs in Python, by differences; what it raises is the user's."""
+    here, slopes = numerical.gradient_sums(model, places.points, batch)
+    if len(places.starts):
+        here = numerical.value_sums(model, places.starts, batch)
+    there = numerical.value_sums(model, places.proposals, batch)
+    return Sums(*(a + b for a, b in zip(total, (here, slopes, there), strict=True)))
 
 
 @partial(jax.jit, static_argnames=("model",))

@@ -58,7 +58,7 @@ class Dask:
     def _addresses(self) -> list[str]:
         """Of the workers that there are."""
         try:
-            return sorted(self.client.nthreads(callback_timeout=max(5.0, self.patience)))
+            return sorted(self.client.nthreads(callback_timeout=max(5.0, self.patience)))  # type: ignore[no-untyped-call]
         except Exception as error:
             raise ExecutorError(
                 f"The scheduler of the Dask cluster does not answer ({type(error).__name__}: {error}). Start it again "
@@ -106,7 +106,7 @@ class Dask:
 
         while not future.done():
             try:
-                wait_for(future, timeout=LOOK)
+                wait_for(future, timeout=LOOK)  # type: ignore[no-untyped-call]
             except TimeoutError:
                 self._require_somebody()
         if future.status in ("cancelled", "lost"):

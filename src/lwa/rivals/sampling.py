@@ -146,7 +146,7 @@ def sample(
         layout = lay_out(model, data, display).checked(np.float64)
         given = given_starts(layout.given, initvals, chains)
         N = len(layout)
-        surveyed = survey(layout.rows, [], progress=lambda done: display.show("all rows", done, N))
+        surveyed = survey(layout.rows, progress=lambda done: display.show("all rows", done, N))
         require_fit(rival, layout, "")  # before any costly pass
         layout, expanded, fault = at_the_mode(layout, reference, given, plan.seed, display)
         require_fit(rival, layout, fault)

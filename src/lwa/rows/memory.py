@@ -59,14 +59,23 @@ class ArrayRows:
 
     def blocks(self, size: int) -> Iterator[Batch]:
         """All rows in order, `size` at a time: views of the user's arrays."""
-        if size < 1:
-            raise InputError(f"size={size} is no number of rows. Pass size >= 1.")
-        for start in range(0, len(self), size):
-            stop = min(start + size, len(self))
+        require_size(size)
+        return self.between(0, len(self), size)
+
+    def between(self, start: int, stop: int, size: int) -> Iterator[Batch]:
+        """The same from `start` to `stop` - 1."""
+        for at in range(start, stop, size):
+            end = min(at + size, stop)
             if isinstance(self.columns, dict):
-                yield {name: column.span(start, stop) for name, column in self.columns.items()}
+                yield {name: column.span(at, end) for name, column in self.columns.items()}
             else:
-                yield self.columns.span(start, stop)
+                yield self.columns.span(at, end)
+
+
+def require_size(size: int) -> None:
+    """Refuse a block without rows."""
+    if size < 1:
+        raise InputError(f"size={size} is no number of rows. Pass size >= 1.")
 
 
 def check_numeric(name: str | None, dtype: np.dtype[Any]) -> None:

@@ -6,12 +6,13 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import DataError
-from lwa.rows.memory import ArrayRows
+from lwa.rows.memory import ArrayRows, require_size
 from lwa.rows.source import Batch
 
 
@@ -35,10 +36,19 @@ class NpyRows:
 
     def blocks(self, size: int) -> Iterator[Batch]:
         """All rows in order, `size` at a time: views of the mapped file."""
+        require_size(size)
+        return self.between(0, len(self), size)
+
+    def between(self, start: int, stop: int, size: int) -> Iterator[Batch]:
+        """The same from `start` to `stop` - 1."""
         self._check_size()
-        for batch in self.rows.blocks(size):
+        for batch in self.rows.between(start, stop, size):
             yield batch
             self._check_size()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process maps the file itself."""
+        return open_npy, (self.path.absolute(),)
 
     def _check_size(self) -> None:
         # The mapping asks for the size of the file it holds open: a file moved or deleted since is still whole.

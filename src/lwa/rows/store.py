@@ -4,18 +4,18 @@ import errno
 import os
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.errors import DataError, InputError
+from lwa.errors import DataError
 from lwa.rows.chunked import Chunked
 from lwa.rows.encoding import Level
 from lwa.rows.manifest import read_manifest
-from lwa.rows.memory import ArrayRows
+from lwa.rows.memory import ArrayRows, require_size
 from lwa.rows.npy import NpyRows, open_npy
 from lwa.rows.places import SourceFile, find_files
 from lwa.rows.source import Batch
@@ -119,12 +119,19 @@ class StoreRows:
 
     def blocks(self, size: int) -> Iterator[Batch]:
         """All rows in order, `size` at a time: views of the mapped files where they can be."""
-        if size < 1:
-            raise InputError(f"size={size} is no number of rows. Pass size >= 1.")
-        for start in range(0, len(self), size):
+        require_size(size)
+        return self.between(0, len(self), size)
+
+    def between(self, start: int, stop: int, size: int) -> Iterator[Batch]:
+        """The same from `start` to `stop` - 1."""
+        for at in range(start, stop, size):
             self._require_whole()
-            stop = min(start + size, len(self))
-            yield self._split({dtype: group.span(start, stop) for dtype, group in self.groups.items()})
+            end = min(at + size, stop)
+            yield self._split({dtype: group.span(at, end) for dtype, group in self.groups.items()})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process maps the files itself."""
+        return mapped_again, (self.path.absolute(), tuple(self.columns))
 
     def verify(self) -> None:
         """Read everything and raise unless it is what was written."""
@@ -186,6 +193,12 @@ def open_store(path: str | os.PathLike[str], *, check: bool = True) -> StoreRows
             raise
         raise _damaged(folder, manifest, f"its manifest is not lwa's own ({error!r})") from error
     return StoreRows(folder, columns, groups, shards, manifest)
+
+
+def mapped_again(path: Path, names: tuple[str, ...]) -> StoreRows:
+    """A store as another process had it: its source was compared there."""
+    rows = open_store(path, check=False)
+    return replace(rows, columns={name: rows.columns[name] for name in names})
 
 
 def source_changes(manifest: dict[str, Any]) -> list[str]:

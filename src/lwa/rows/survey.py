@@ -1,16 +1,17 @@
 """One pass over all rows: are they finite, which data are they, and whatever else wants to see each row once."""
 
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import DataError
 from lwa.rows.memory import check_numeric
+from lwa.rows.passes import over_pieces, power_of_two
 from lwa.rows.source import Batch, Rows, label, named
 
 # Large enough that Python's share of a pass vanishes, small enough for the last-level cache.
@@ -34,6 +35,7 @@ class _Tally:
     crc: int = 0
     bad_values: int = 0
     first_bad_row: int = -1
+    crcs: tuple[int, ...] = ()  # of the pieces joined so far
 
     def add(self, array: NDArray[Any], start: int) -> bool:
         """Take in the rows from `start` on; whether all of them are finite."""
@@ -47,25 +49,45 @@ class _Tally:
         self.bad_values += int(finite.size - finite.sum())
         return False
 
+    def join(self, later: "_Tally") -> None:
+        """Take in a whole piece."""
+        self.crcs = (*self.crcs, later.crc)
+        if not self.bad_values:
+            self.first_bad_row = later.first_bad_row
+        self.bad_values += later.bad_values
 
-def survey(
-    rows: Rows,
-    visit: Sequence[Callable[[Batch], None]] = (),
-    block: int | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> Survey:
-    """Read all rows once, in order, and raise unless every value is finite.
+
+class Visitor(Protocol):
+    """What wants to see every row once: piece by piece, each with a visitor of its own."""
+
+    def visit(self, block: Batch) -> None:
+        """Take in the next block of a piece, all of it finite."""
+
+    def join(self, later: Self) -> None:
+        """Take over what the visitor of the next piece has seen."""
+
+
+class Nobody:
+    """No visitor."""
+
+    def visit(self, block: Batch) -> None:
+        """See nothing."""
+
+    def join(self, later: "Nobody") -> None:
+        """Know nothing."""
+
+
+def survey(rows: Rows, block: int | None = None, progress: Callable[[int], None] | None = None) -> Survey:
+    """Read all rows once and raise unless every value is finite.
 
     Parameters
     ----------
     rows
         The data.
-    visit
-        Called with every block that is finite, in order.
     block
         Rows per block; about 8 MiB of them when not given.
     progress
-        Called after every block with the number of rows read so far.
+        Called with the number of rows read so far.
 
     Examples
     --------
@@ -73,27 +95,58 @@ def survey(
     >>> survey(as_rows([1.0, 2.0, 3.0])).length
     3
     """
+    return visited(rows, Nobody, block, progress=progress)[0]
+
+
+def visited[V: Visitor](
+    rows: Rows,
+    begin: Callable[..., V],
+    block: int | None = None,
+    *,
+    shared: tuple[Any, ...] = (),
+    own: tuple[Any, ...] = (),
+    here: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[Survey, V]:
+    """`survey`, and what a visitor has seen of all rows; `begin(*shared, *own)` makes the one of each piece."""
     if len(rows) == 0:
         raise DataError("data has no rows (its length is 0). Pass at least one row.")
     first = named(rows.take(np.zeros(1, np.int64)))
     for name, array in first.items():
         check_numeric(name, array.dtype)
     tallies = {name: _Tally(array.dtype, array.shape[1:]) for name, array in first.items()}
-    size = max(1, _BLOCK_BYTES // sum(array.nbytes for array in first.values())) if block is None else block
-    length = 0
-    for batch in rows.blocks(size):
-        arrays = named(batch)
-        _require_layout(arrays, tallies, length)
-        if all([tallies[name].add(array, length) for name, array in arrays.items()]):
-            for visitor in visit:
-                visitor(batch)
-        length += len(next(iter(arrays.values())))
-        if progress is not None:
-            progress(length)
+    size = _BLOCK_BYTES / max(1, sum(array.nbytes for array in first.values())) if block is None else block
+    length, everybody = 0, None
+    looking = over_pieces(
+        rows, _look, power_of_two(size), shared=shared, own=(begin, own, tallies), here=here, progress=progress
+    )
+    for count, seen, visitor in looking:
+        length += count
+        for name, tally in tallies.items():
+            tally.join(seen[name])
+        if everybody is None:
+            everybody = visitor
+        else:
+            everybody.join(visitor)
     _require_finite(tallies)
     if length != len(rows):
         raise DataError(f"blocks() gave {length} rows, len() says {len(rows)}. Return every row exactly once.")
-    return Survey(length, _fingerprint(tallies, length))
+    assert everybody is not None
+    return Survey(length, _fingerprint(tallies, length)), everybody
+
+
+def _look(*arguments: Any) -> tuple[int, dict[str | None, _Tally], Any]:
+    """One piece: its rows, what is to be said of each column, and its visitor."""
+    *shared, begin, own, blank, start, blocks = arguments
+    tallies = {name: replace(tally) for name, tally in blank.items()}
+    visitor, length = begin(*shared, *own), 0
+    for batch in blocks:
+        arrays = named(batch)
+        _require_layout(arrays, tallies, start + length)
+        if all([tallies[name].add(array, start + length) for name, array in arrays.items()]):
+            visitor.visit(batch)
+        length += len(next(iter(arrays.values())))
+    return length, tallies, visitor
 
 
 def _require_layout(arrays: dict[str | None, NDArray[Any]], tallies: dict[str | None, _Tally], start: int) -> None:
@@ -120,5 +173,5 @@ def _require_finite(tallies: dict[str | None, _Tally]) -> None:
 
 
 def _fingerprint(tallies: dict[str | None, _Tally], length: int) -> str:
-    parts = [repr((name, tally.dtype.str, (length, *tally.shape), tally.crc)) for name, tally in tallies.items()]
+    parts = [repr((name, tally.dtype.str, (length, *tally.shape), tally.crcs)) for name, tally in tallies.items()]
     return blake2b("\n".join(sorted(parts)).encode(), digest_size=8).hexdigest()

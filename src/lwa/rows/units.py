@@ -58,8 +58,12 @@ class Units:
 
     def blocks(self, size: int) -> Iterator[Any]:
         """All units in order, `size` at a time."""
-        for start in range(0, self.count, size):
-            yield self.take(np.arange(start, min(start + size, self.count)))
+        return self.between(0, self.count, size)
+
+    def between(self, start: int, stop: int, size: int) -> Iterator[Any]:
+        """The same from `start` to `stop` - 1."""
+        for at in range(start, stop, size):
+            yield self.take(np.arange(at, min(at + size, stop)))
 
 
 def groups_of(rows: Rows, parts: Parts) -> Units:
@@ -119,6 +123,7 @@ def segments_of(rows: Rows, parts: Parts, scored: int, lead_in: int) -> Units:
 
 def unit_length(of: Any) -> int:
     """Rows in one unit, of a `Rows` or of a batch."""
+    of = getattr(of, "spread_over", of)
     if isinstance(of, Units):
         return of.length
     return int(of.scored.shape[-1]) if isinstance(of, Stretch) else 1

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from lwa.models.model import Model
 from lwa.reference import Reference
 from lwa.rows import Rows
+from lwa.rows.passes import over_pieces, power_of_two
 from lwa.rows.units import unit_length
 from lwa.summaries.curvature import row_sizes
 
@@ -94,9 +95,9 @@ def find_leverage(model: Model, rows: Rows, reference: Reference) -> Leverage:
     """q from one pass over all rows, as one piece."""
     N, start = len(rows), 0
     size, stratum = mapped(np.float32, N), mapped(np.uint16, N)
-    together = max(1, PASS_ROWS // unit_length(rows))
-    for batch in rows.blocks(together):
-        found, most = row_sizes(model, reference, batch, together)
+    together = power_of_two(PASS_ROWS // unit_length(rows))
+    own = (reference, together)
+    for found, most in over_pieces(rows, sizes_in_piece, together, shared=(model,), own=own, here=model.host):
         size[start : start + len(found)], stratum[start : start + len(found)] = found, most
         start += len(found)
     mean = float(size.sum(dtype=np.float64)) / N
@@ -104,6 +105,15 @@ def find_leverage(model: Model, rows: Rows, reference: Reference) -> Leverage:
         part = slice(at, min(at + PASS_ROWS, N))
         size[part] = UNIFORM_SHARE + (1 - UNIFORM_SHARE) * size[part] / mean if mean > 0 else 1.0
     return laid_out(size, stratum, len(reference.theta))
+
+
+def sizes_in_piece(
+    model: Model, reference: Reference, together: int, start: int, blocks: Any
+) -> tuple[NDArray[np.float32], NDArray[np.uint16]]:
+    """h_k and stratum of the rows of a piece."""
+    found = [row_sizes(model, reference, batch, together) for batch in blocks]
+    sizes, strata = zip(*found, strict=True)
+    return np.concatenate(sizes).astype(np.float32), np.concatenate(strata).astype(np.uint16)
 
 
 def laid_out(size: NDArray[np.float32], stratum: NDArray[np.uint16], strata: int) -> Leverage:

@@ -1,7 +1,8 @@
 """Class counts: S̄(Y_U) is the share of each class in U."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +56,14 @@ class Tally(Gathering):
     def visit(self, block: Batch) -> None:
         """Add the block's counts."""
         levels, counts = np.unique(self.summary.select(block), return_counts=True)
-        for level, count in zip(levels.tolist(), counts.tolist(), strict=True):
+        self._add(dict(zip(levels.tolist(), counts.tolist(), strict=True)))
+
+    def join(self, later: Self) -> None:
+        """Add the counts of the rows that come next."""
+        self._add(later.counts)
+
+    def _add(self, counts: Mapping[Any, int]) -> None:
+        for level, count in counts.items():
             self.counts[level] = self.counts.get(level, 0) + count
         if len(self.counts) > MOST_LEVELS:
             raise InputError(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -76,8 +76,19 @@ class Moments(Gathering):
         if self.count == 0:
             self.mean, self.squares = np.zeros_like(mean), np.zeros_like(mean)
         require_width(values, len(self.mean))
+        self._merge(m, mean, ((values - mean) ** 2).sum(0))
+
+    def join(self, later: Self) -> None:
+        """Merge the means and sums of squares of the rows that come next."""
+        if later.count:
+            if self.count == 0:
+                self.mean, self.squares = np.zeros_like(later.mean), np.zeros_like(later.mean)
+            require_width(later.mean[None], len(self.mean))
+            self._merge(later.count, later.mean, later.squares)
+
+    def _merge(self, m: int, mean: NDArray[np.float64], squares: NDArray[np.float64]) -> None:
         shift, total = mean - self.mean, self.count + m
-        self.squares = self.squares + ((values - mean) ** 2).sum(0) + shift**2 * (self.count * m / total)
+        self.squares = self.squares + squares + shift**2 * (self.count * m / total)
         self.mean, self.count = self.mean + shift * (m / total), total
 
     def finish(self) -> Statistic:

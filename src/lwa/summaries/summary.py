@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,10 @@ class Gathering(ABC):
         """Take in the next block."""
 
     @abstractmethod
+    def join(self, later: Self) -> None:
+        """Take over what was gathered of the rows that come next."""
+
+    @abstractmethod
     def finish(self) -> Statistic:
         """s_N and spread, once every block has been visited."""
 
@@ -58,3 +63,8 @@ class Summary(ABC):
     @abstractmethod
     def gather(self) -> Gathering:
         """Begin a pass over all rows."""
+
+
+def gathering_of(summary: Summary) -> Gathering:
+    """Where a pass begins to gather it."""
+    return summary.gather()

@@ -14,6 +14,7 @@ from lwa.models.glm.families import Family
 from lwa.models.glm.formula import Formula
 from lwa.rows import Batch, Rows
 from lwa.rows.encoding import Level
+from lwa.rows.passes import blocks_between
 
 type Columns = Mapping[str, NDArray[Any]]
 
@@ -144,12 +145,18 @@ class ReadRows:
 
     def take(self, indices: NDArray[np.int64]) -> Batch:
         """Rows at these positions, in this order."""
-        return self.recipe.rows(selected(self.source.take(indices), self.names), self.held)
+        return self._read(self.source.take(indices))
 
     def blocks(self, size: int) -> Iterator[Batch]:
         """All rows in order, `size` at a time."""
-        for batch in self.source.blocks(size):
-            yield self.recipe.rows(selected(batch, self.names), self.held)
+        return map(self._read, self.source.blocks(size))
+
+    def between(self, start: int, stop: int, size: int) -> Iterator[Batch]:
+        """The same from `start` to `stop` - 1."""
+        return map(self._read, blocks_between(self.source, start, stop, size))
+
+    def _read(self, batch: Batch) -> Batch:
+        return self.recipe.rows(selected(batch, self.names), self.held)
 
 
 def selected(batch: Batch, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
