@@ -8,6 +8,7 @@ from lwa.memory import PASS_SHIFT, measured
 from lwa.planning import SMALLEST, Steps
 from lwa.progress import Display
 from lwa.reference import Reference, find_reference, reference_at
+from lwa.rows.passes import spread
 from lwa.rows.units import Units
 from lwa.settings import Settings
 from lwa.subsets.moves import Window
@@ -25,7 +26,8 @@ def remember(
         expanded = find_reference(model, layout.full, expanded.theta, settings.seed)
     elif layout.lead_in > looked_back:
         expanded = reference_at(model, layout.full, expanded.theta)
-    assert isinstance(layout.full, Units)
+    segments = spread(layout.full, None)
+    assert isinstance(segments, Units)
     curvature = settings.transport is not False
     sums = None
     if settings.subset_move is None or settings.subset_move.replaced(1):
@@ -33,7 +35,7 @@ def remember(
         if room_for(N, width):
             display.say(f"Running sums of gradients and curvatures: {8e-9 * N * width:.2g} GB in a temporary file.")
             sums = running_sums(
-                layout.given, layout.full, expanded, curvature=curvature,
+                layout.given, segments, expanded, curvature=curvature,
                 progress=lambda done: display.show("running sums", done, N),
             )  # fmt: skip
         else:

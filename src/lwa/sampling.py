@@ -13,7 +13,7 @@ from lwa.blocks import Outcome, Run, carry_out
 from lwa.checkpoints.resuming import Begun, arguments_of, closed, opened, require_new, starts_of, taken_up
 from lwa.conclusion import conclude
 from lwa.cost_in_python import in_python
-from lwa.errors import LwaWarning
+from lwa.errors import ExecutorError, LwaWarning
 from lwa.executors import Executor
 from lwa.executors.executor import require_executor
 from lwa.layout import lay_out
@@ -186,6 +186,8 @@ def drawn(
         try:
             keeper = None if settings.checkpoint is None else opened(run, asked, starts, begun)
             outcome = carry_out(run, display, keeper)
+        except ExecutorError as error:
+            raise noted(error, run) from error.__cause__
         finally:
             for cohort in run.cohorts:
                 cohort.close()
@@ -246,4 +248,11 @@ def with_result(fault: BaseException, run: Run, outcome: Outcome, seconds: float
         kept = conclude(run, outcome, seconds)
     fault.lwa_result = kept  # type: ignore[attr-defined]
     fault.add_note(f"lwa kept {kept.draws} {run.settings.of_draws}: they are error.lwa_result")
+    return noted(fault, run)
+
+
+def noted(fault: BaseException, run: Run) -> BaseException:
+    """An error, with how to go on from its checkpoint."""
+    if run.settings.checkpoint is not None:
+        fault.add_note(f"lwa.resume({str(run.settings.checkpoint)!r}, model, data) goes on from where it was")
     return fault

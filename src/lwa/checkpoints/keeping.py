@@ -48,6 +48,7 @@ class Folder:
         none = variables_of(self.run, nothing(self.run))
         self.stream = Stream(self.path / FILE, record_of(none), self.run.settings.chains)
         if self.begun is None:
+            self.keep(player, sofar)  # so that there is something to go on from whatever happens first
             return
         head, arrays = self.begun.head, self.begun.arrays
         self.number = self.begun.number

@@ -2,10 +2,11 @@
 
 import time
 import warnings
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lwa.errors import ExecutorError, InputError, LwaError
+from lwa.errors import ExecutorError, InputError
 from lwa.executors.executor import Work
 from lwa.executors.shipping import Packing, Parcel, carry_out, rest_of, versions
 
@@ -77,18 +78,16 @@ class Dask:
         """What becomes of each piece, in order."""
         shared, made = self.packing.of(work.shared), versions()
         preferred = self._preferred(near, len(pieces))
-        futures: list[Any] = []
+        waiting: deque[Waiting] = deque()
         try:
-            for piece, workers in zip(pieces, preferred, strict=True):
-                task = (shared, rest_of(work, piece), made)
-                more = {} if workers is None else {"workers": workers, "allow_other_workers": True}
-                futures.append(self.client.submit(carry_out, *task, pure=False, **more))
-            while futures:
-                yield self._result(futures[0])
-                futures.pop(0).release()
+            for piece, worker in zip(pieces, preferred, strict=True):
+                waiting.append(Waiting(self.client, (shared, rest_of(work, piece), made), worker))
+            while waiting:
+                yield self._result(waiting[0])
+                waiting.popleft().future.release()
         finally:
-            for future in futures:
-                future.cancel()
+            for one in waiting:
+                one.future.cancel()
 
     def _preferred(self, near: Sequence[float] | None, count: int) -> list[str | None]:
         """The worker for each piece, where one is better than others."""
@@ -99,55 +98,76 @@ class Dask:
             return [None] * count
         return [there[min(int(at * len(there)), len(there) - 1)] for at in near]
 
-    def _result(self, future: Any) -> Any:
+    def _result(self, waiting: "Waiting") -> Any:
         """What came of a task, as soon as it is there; an error where nobody is left to compute it."""
-        from distributed import KilledWorker
-        from distributed import wait as wait_for
-
-        while not future.done():
+        while True:  # a result that is there may be lost again with the worker that holds it
             try:
-                wait_for(future, timeout=LOOK)  # type: ignore[no-untyped-call]
-            except TimeoutError:
-                self._require_somebody()
-            except Exception:  # it was cancelled, which its status says
-                break
-        if future.status not in ("finished", "error"):
-            raise ExecutorError(
-                f"The Dask cluster dropped the work that it was given ({future.status}): its scheduler ended, or its "
-                "client was closed. Start it again and connect a new distributed.Client to it."
-            )
-        try:
-            return future.result()
-        except LwaError:
-            raise
-        except KilledWorker as error:
-            raise ExecutorError(
-                f"Workers of the Dask cluster died again and again over the same task: {error}. Most often they ran "
-                "out of memory: give them more, or fewer threads."
-            ) from error
-        except ModuleNotFoundError as error:
-            raise ExecutorError(
-                f"A worker has no module {error.name!r}. Install it on all workers (lwa itself with pip install "
-                "'lwa[dask]'), or send your own with client.upload_file('my_model.py')."
-            ) from error
+                return waiting.future.result(timeout=LOOK)
+            except Exception as error:
+                if waiting.future.status == "error":
+                    raise explained(error) from None
+                if not isinstance(error, TimeoutError):
+                    raise ExecutorError(
+                        f"The Dask cluster dropped the work that it was given ({type(error).__name__}): its scheduler "
+                        "ended, or its client was closed. Start it again and connect a new distributed.Client to it."
+                    ) from error
+            waiting.look_at(self._somebody())
 
-    def _require_somebody(self) -> None:
-        """Raise once there has been no worker for as long as patience lasts."""
+    def _somebody(self) -> list[str]:
+        """The workers that there are; raises once there has been none for as long as patience lasts."""
         if self.client.status not in ("running", "connecting"):
             raise ExecutorError(
                 "The client of the Dask cluster is closed. Connect a new distributed.Client to the scheduler."
             )
-        if self._addresses():
+        if there := self._addresses():
             self.missed = None
-            return
+            return there
         self.missed = self.missed or time.monotonic()
         if time.monotonic() - self.missed > self.patience:
             raise ExecutorError(
                 f"The Dask cluster has had no worker for {self.patience:.0f} s. Start workers (dask worker ADDRESS) "
                 "and go on."
             )
+        return []
+
+
+class Waiting:
+    """A task that a cluster was given, for one worker rather than another where that is said."""
+
+    def __init__(self, client: "Client", task: tuple[Any, ...], worker: str | None) -> None:
+        self.client, self.task, self.worker = client, task, worker
+        self.future = self._submitted()
+
+    def _submitted(self) -> Any:
+        more = {} if self.worker is None else {"workers": [self.worker], "allow_other_workers": True}
+        return self.client.submit(carry_out, *self.task, pure=False, **more)
+
+    def look_at(self, there: Sequence[str]) -> None:
+        """Ask anybody, where the worker that was asked is gone: a task given to one while there was no other is never
+        given to those that come later."""
+        if there and self.worker is not None and self.worker not in there:
+            self.future.cancel()
+            self.worker = None
+            self.future = self._submitted()
 
 
 def handed_on(parcel: Parcel) -> Parcel:
     """A parcel as a task of its own: the scheduler can have it made again when the worker that holds it dies."""
     return parcel
+
+
+def explained(error: Exception) -> Exception:
+    """What a task raised, or why it could not be carried out."""
+    from distributed import KilledWorker
+
+    if isinstance(error, KilledWorker):
+        return ExecutorError(
+            f"Workers of the Dask cluster died again and again over the same task: {error}. Most often they ran out of "
+            "memory: give them more, or fewer threads."
+        )
+    if isinstance(error, ModuleNotFoundError):
+        return ExecutorError(
+            f"A worker has no module {error.name!r}. Install it on all workers (lwa itself with pip install "
+            "'lwa[dask]'), or send your own with client.upload_file('my_model.py')."
+        )
+    return error

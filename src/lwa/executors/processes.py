@@ -2,7 +2,9 @@
 
 import multiprocessing
 import os
+import shutil
 import tempfile
+import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -38,7 +40,8 @@ class Processes:
 
     def __init__(self, count: int | None = None) -> None:
         self.count = count or os.cpu_count() or 1
-        self.folder = tempfile.TemporaryDirectory(prefix="lwa-processes-")
+        self.folder = Path(tempfile.mkdtemp(prefix="lwa-processes-"))
+        self.remove = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.packing = Packing(self._write)
         self.pool: ProcessPoolExecutor | None = None
 
@@ -55,7 +58,7 @@ class Processes:
         if self.pool is not None:
             self.pool.shutdown(wait=True, cancel_futures=True)
             self.pool = None
-        self.folder.cleanup()
+        self.remove()
 
     @property
     def workers(self) -> int:
@@ -64,7 +67,7 @@ class Processes:
 
     def _write(self, parcel: Parcel) -> Parcel:
         # Each process reads it once, however many tasks need it.
-        path = Path(self.folder.name) / parcel.digest
+        path = self.folder / parcel.digest
         assert isinstance(parcel.content, bytes)
         path.write_bytes(parcel.content)
         return replace(parcel, content=path)

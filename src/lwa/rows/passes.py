@@ -65,7 +65,7 @@ def as_they_are(rows: Rows) -> Rows:
 
 
 def spread(rows: Rows, executor: Executor | None) -> Rows:
-    """The rows, with passes over them computed by an executor where there is one."""
+    """The rows, with passes over them computed by an executor; here, where there is none."""
     if isinstance(rows, SpreadRows):
         rows = rows.rows
     return rows if executor is None else SpreadRows(rows, executor)
