@@ -203,6 +203,7 @@ MAY_IMPORT = {
         "starts",
     ],
     "checkpoints": [
+        "algorithm",
         "blocks",
         "budget",
         "conclusion",

@@ -167,7 +167,7 @@ def test_a_folder_in_use_is_refused(ending, tmp_path):
         lwa.sample(PLAIN, Y, checkpoint=folder, **COMMON)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("mine")
-    with pytest.raises(lwa.RunFolderError, match=r"mine\.txt"):
+    with pytest.raises(lwa.RunFolderError, match="not a saved run"):
         lwa.sample(PLAIN, Y, checkpoint=tmp_path / "other", **COMMON)
     with pytest.raises(lwa.InputError, match="checkpoint=3"):
         lwa.sample(PLAIN, Y, checkpoint=3, **COMMON)
