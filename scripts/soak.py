@@ -41,7 +41,7 @@ def child(folder: Path, draws: int) -> None:
     import lwa
     from lwa.checkpoints import keeping
 
-    keeping.EVERY = keeping.Folder.every = 0.2
+    keeping.EVERY, keeping.SHARE = 0.2, 1.0
     model, data = problem()
     if any(folder.glob("state-*.lwa")):
         fit = lwa.resume(folder, model, data, progress=False)

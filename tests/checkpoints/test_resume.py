@@ -49,7 +49,7 @@ def ending(monkeypatch):
     usual = keeping.Folder.after_block
 
     def after_block(self, player, sofar):
-        self.every = 0.0
+        self.due = 0.0
         usual(self, player, sofar)
         left[0] -= 1
         if left[0] <= 0:

@@ -24,7 +24,9 @@ from lwa.run_folder.stream import FILE, Stream, record_of, stream_of
 from lwa.subsets.tape import Queue, Written
 
 EVERY = 5.0
-"""Seconds between two generations; a longer time where writing one takes more than a hundredth of it."""
+"""Seconds between two generations, at the least."""
+SHARE = 0.01
+"""Of the time, that writing them may take."""
 COUNTERS = ("position", "invalid", "refreshed", "transitions", "infeasible", "furthest", "accepted")
 """What a player counts, by the names it has for it."""
 
@@ -37,10 +39,9 @@ class Folder:
     run: Run
     description: dict[str, Any]
     begun: Generation | None = None
-    every: float = EVERY
     stream: Stream | None = field(default=None, init=False)
     number: int = field(default=0, init=False)
-    kept_at: float = field(default=0.0, init=False)
+    due: float = field(default=0.0, init=False)  # when the next generation is
     failed: str = field(default="", init=False)  # why the last state is not on disk
 
     def take_up(self, player: Player, sofar: Sofar) -> None:
@@ -58,7 +59,7 @@ class Folder:
                     f"State {self.begun.number} of {self.path} is not lwa's own ({type(error).__name__}: {error}). "
                     "Begin the run anew in another folder."
                 ) from error
-        self.kept_at = time.monotonic()
+        self.due = time.monotonic() + EVERY
 
     def _take_up(self, begun: Generation, player: Player, sofar: Sofar) -> None:
         assert self.stream is not None
@@ -92,11 +93,11 @@ class Folder:
     def after_block(self, player: Player, sofar: Sofar) -> None:
         """A generation, if the last is old enough."""
         began = time.monotonic()
-        if began - self.kept_at < self.every:
+        if began < self.due:
             return
         self.keep(player, sofar)
-        self.kept_at = time.monotonic()
-        self.every = max(EVERY, 100 * (self.kept_at - began))
+        ended = time.monotonic()
+        self.due = ended + max(EVERY, (ended - began) / SHARE)
 
     def finish(self, player: Player, sofar: Sofar) -> dict[str, NDArray[Any]]:
         """The last generation, and all draws: as they lie on disk, or in memory too where that takes no more."""
