@@ -68,7 +68,7 @@ def alone(draws: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--seconds", type=float, default=6.0, help="that a process lives at the most")
+    parser.add_argument("--seconds", type=float, default=5.0, help="that a process lives at the most")
     parser.add_argument("--seed", type=int, default=1, help="of the moments")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--more", type=int, help=argparse.SUPPRESS)

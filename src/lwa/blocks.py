@@ -132,22 +132,26 @@ def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outco
             keeper.take_up(player, sofar)
         if sofar.tuned is None:
             tune(player, sofar, display, keeper)
-            end_tune(player, sofar)
-        display.say(forecast(player, run, sofar.thinning))
-        stopped, fault = (keep_exact if settings.exact else keep)(player, sofar, display, keeper)
+            if not interruption.asked:  # else whoever goes on ends it, after as many moves as were asked for
+                end_tune(player, sofar)
+        if sofar.tuned is None:
+            stopped, fault = f"{interruption.asked} after 0 {settings.of_draws}", None
+        else:
+            display.say(forecast(player, run, sofar.thinning))
+            stopped, fault = (keep_exact if settings.exact else keep)(player, sofar, display, keeper)
         kept = stacked(sofar.recorders, run, settings.draws) if keeper is None else None
         stored = None if keeper is None else keeper.finish(player, sofar)
         warmup = stacked(sofar.path, run, settings.tune) if settings.keep_tune else None
-    assert sofar.tuned is not None
-    if sofar.tuned < settings.tune and not stopped:
-        stopped = f"tune ended after {sofar.tuned} of {settings.tune} moves with its share of the budget"
+    tuned = player.position if sofar.tuned is None else sofar.tuned
+    if tuned < settings.tune and not stopped:
+        stopped = f"tune ended after {tuned} of {settings.tune} moves with its share of the budget"
     seconds = time.monotonic() - meter.start
     tuning = jax.tree.map(
         lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves])[: settings.chains],
         *(cohort.state.tuning for cohort in run.cohorts),
     )
     return Outcome(
-        kept, stored, sofar.thinning, player.position, sofar.tuned, meter.rows, player.invalid, stopped, seconds,
+        kept, stored, sofar.thinning, player.position, tuned, meter.rows, player.invalid, stopped, seconds,
         player.furthest, player.infeasible / max(1, player.position * settings.chains), tuning, player.rate,
         player.clock, warmup, sofar.tune_clock, fault,
     )  # fmt: skip

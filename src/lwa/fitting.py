@@ -94,12 +94,12 @@ def source_of(folder: Path, numpyro: str | None) -> tuple[Source, list[str]]:
 
     A run names no code to be executed: whoever goes on with a NumPyro model names it again.
     """
-    told = taken_up(folder).description.get("told")
-    if told is None:
-        raise RunFolderError(
-            f"{folder} holds a run that was begun in Python, and goes on there: fit = lwa.resume(folder, model, data)."
-        )
     with of_lwas_own(folder):
+        told = taken_up(folder).description["told"]
+        if told is None:
+            raise RunFolderError(
+                f"{folder} holds a run that was begun in Python, and goes on there: lwa.resume(folder, model, data)."
+            )
         source, command = Source(**told["source"]), [str(word) for word in told["command"]]
         words = [value for name, value in asdict(source).items() if name != "prior" and value is not None]
         if not all(isinstance(word, str) for word in (*words, *source.prior)):

@@ -204,6 +204,7 @@ def test_data_that_fail_on_the_way_leave_draws_and_the_run_goes_on_once_they_are
     same(whole(draws=fit.draws + 300), again)
 
 
+@pytest.mark.slow
 def test_what_a_users_function_raises_leaves_the_run_on_disk(tmp_path):
     options = COMMON | {"subset_size": 20, "target": "powered", "draws": 1000, "tune": 50, "thinning": 1}
     seen = [0]
@@ -252,6 +253,7 @@ def test_many_densities_that_are_nan_end_the_run_with_the_theta_that_caused_them
         )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_many_of_them_once_there_are_draws_leave_these(tmp_path):
     """A function that ceases to work in the middle of a run: what was drawn by then is there, and where it failed."""
     seen, last = [0], 6000

@@ -40,6 +40,7 @@ CASES = {
         HOST, Y[:200], {"subset_size": 20, "target": "powered", "initvals": 1.0, "draws": 100, "tune": 100},
     ),
 }  # fmt: skip
+LONG = ("windows", "in Python, from given starts")
 
 
 @pytest.fixture
@@ -69,7 +70,9 @@ def same(one, other):
 
 
 @pytest.mark.filterwarnings("ignore::lwa.LwaWarning")
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.slow] if case in LONG else []) for case in CASES]
+)
 def test_the_same_draws_however_often_it_was_ended(case, ending, tmp_path):
     model, data, own = CASES[case]
     options, folder = COMMON | own, tmp_path / "run"
