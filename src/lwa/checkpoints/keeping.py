@@ -39,16 +39,19 @@ class Folder:
     run: Run
     description: dict[str, Any]
     begun: Generation | None = None
-    stream: Stream | None = field(default=None, init=False)
+    stream: Stream = field(init=False)
     number: int = field(default=0, init=False)
     due: float = field(default=0.0, init=False)  # when the next generation is
     failed: str = field(default="", init=False)  # why the last state is not on disk
 
+    def __post_init__(self) -> None:
+        """No draws yet."""
+        none = variables_of(self.run, nothing(self.run))
+        self.stream = Stream(self.path / FILE, record_of(none), self.run.settings.chains)
+
     def take_up(self, player: Player, sofar: Sofar) -> None:
         """Put both where the checkpoint was made; a new run is kept at once, so that a folder that will not do is known
         before there is anything to lose."""
-        none = variables_of(self.run, nothing(self.run))
-        self.stream = Stream(self.path / FILE, record_of(none), self.run.settings.chains)
         if self.begun is None:
             self.keep(player, sofar)
         else:
@@ -62,7 +65,6 @@ class Folder:
         self.due = time.monotonic() + EVERY
 
     def _take_up(self, begun: Generation, player: Player, sofar: Sofar) -> None:
-        assert self.stream is not None
         head, arrays = begun.head, begun.arrays
         self.number = begun.number
         fresh, self.stream = self.stream, stream_of(self.path, head["stream"])
@@ -100,8 +102,7 @@ class Folder:
         self.due = ended + max(EVERY, (ended - began) / SHARE)
 
     def finish(self, player: Player, sofar: Sofar) -> dict[str, NDArray[Any]]:
-        """The last generation, and all draws: as they lie on disk, or in memory too where that takes no more."""
-        assert self.stream is not None
+        """The last generation, and all draws: views of their file, or copies where it takes no more."""
         try:
             self.keep(player, sofar)
             return self.stream.variables()
@@ -134,7 +135,6 @@ class Folder:
 
     def _stream(self, sofar: Sofar) -> None:
         """Draws that every chain has, to disk."""
-        assert self.stream is not None
         if ready := self._ready(sofar):
             self.stream.append(self._first(sofar, ready))
             for recorder in sofar.recorders:  # only now that they are on disk
@@ -142,7 +142,6 @@ class Folder:
 
     def _ready(self, sofar: Sofar) -> int:
         """Draws that every chain has, and that are not on disk."""
-        assert self.stream is not None
         if sofar.tuned is None:
             return 0
         return max(0, min(self.run.settings.draws, sofar.draws) - self.stream.draws)
@@ -154,7 +153,6 @@ class Folder:
 
     def _held(self, player: Player, sofar: Sofar) -> tuple[dict[str, Any], Arrays]:
         """All that a later process needs."""
-        assert self.stream is not None
         arrays: Arrays = {}
         put_down(sofar.path, "path", arrays)
         if sofar.tuned is None:

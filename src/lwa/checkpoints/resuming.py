@@ -58,6 +58,11 @@ def require_new(folder: Path, fresh: Fresh) -> None:
     """Refuse a folder that is in use, before anything is computed."""
     require_free(folder)
     require_idle(folder)
+    require_no_run(folder, fresh)
+
+
+def require_no_run(folder: Path, fresh: Fresh) -> None:
+    """Refuse to write over a run, unless that is what is wanted."""
     if holds_run(folder) and not fresh.replaces:
         raise RunFolderError(
             f"{folder} holds a run already. lwa.resume({str(folder)!r}, model, data) goes on with it; else pass "
@@ -143,6 +148,7 @@ def opened(
         if begun is not None:
             yield Folder(path, run, begun.description, begun.generation)
             return
+        require_no_run(path, fresh)  # which another process may have made meanwhile
         discard(path)
         settled = dict(asked) | {"seed": run.settings.seed, "subset_size": run.settings.subset_size}
         del settled["checkpoint"]
@@ -200,11 +206,13 @@ def described(run: Run) -> dict[str, Any]:
 
 def closed(keeper: Folder, result: Result) -> Result:
     """The run that is over, its draws on disk; `lwa.load` reads it from now on."""
-    assert keeper.stream is not None
-    if keeper.failed:
-        remarks = [*result.attributes["warnings"], keeper.failed]
-        warnings.warn(keeper.failed, LwaWarning, stacklevel=4)
-        return replace(result, attributes={**result.attributes, "warnings": remarks})
-    kept = replace(result, home=Home(keeper.path, keeper.stream.segment()))
-    kept.save(keeper.path)
-    return kept
+    failed = keeper.failed
+    if not failed:
+        kept = replace(result, home=Home(keeper.path, keeper.stream.segment()))
+        try:
+            kept.save(keeper.path)
+            return kept
+        except RunFolderError as error:
+            failed = str(error)
+    warnings.warn(failed, LwaWarning, stacklevel=4)
+    return replace(result, attributes={**result.attributes, "warnings": [*result.attributes["warnings"], failed]})
