@@ -154,7 +154,7 @@ def fit_and_save(
     source
         What it was told of model and data.
     overwrite
-        Whether a run that is in `out` already goes as soon as this one has made its first move.
+        Whether a run that is in `out` already goes, as soon as this one is prepared.
     """
     size = options["subset_size"] or min(SUBSET_SIZE, len(rows))
     asked = settings_of(dict(options) | {"subset_size": size, "checkpoint": out})
