@@ -3,7 +3,7 @@
 python scripts/soak.py --kills 100
 
 The run is in a process of its own, keeps a state every fifth of a second, so that kills fall inside writes too, and is
-taken up after each SIGKILL. Ends with 0 where the hashes of all draws agree, else with 1.
+taken up after each SIGKILL. Ends with 0 where the hashes of all draws agree, else with 1 and a sentence.
 """
 
 import argparse
@@ -16,7 +16,9 @@ import tempfile
 import time
 from pathlib import Path
 
-CHAINS, TUNE = 8, 2000
+CHAINS, TUNE, ENDLESS = 8, 2000, 10**9
+MORE = 1000
+"""Draws that are made once nobody kills the run any more."""
 
 
 def problem():
@@ -36,21 +38,23 @@ def digest(fit) -> str:
     return found.hexdigest()
 
 
-def child(folder: Path, draws: int) -> None:
-    """Begin the run, or go on with it."""
+def options() -> dict:
+    """The same for both."""
+    return {"subset_size": 100, "tune": TUNE, "thinning": 20, "chains": CHAINS, "seed": 1, "progress": False}
+
+
+def child(folder: Path, more: int | None) -> None:
+    """Begin a run that has no end, or go on with it; where `more` is given, by so many draws, and to its end."""
     import lwa
     from lwa.checkpoints import keeping
 
-    keeping.EVERY = keeping.Folder.every = 0.2
+    keeping.EVERY, keeping.SHARE = 0.2, 1.0
     model, data = problem()
-    if any(folder.glob("state-*.lwa")):
-        fit = lwa.resume(folder, model, data, progress=False)
-    else:
-        fit = lwa.sample(
-            model, data, subset_size=100, draws=draws, tune=TUNE, thinning=20, chains=CHAINS, seed=1,
-            checkpoint=folder, progress=False,
-        )  # fmt: skip
-    print(digest(fit))
+    if not any(folder.glob("state-*.lwa")):
+        lwa.sample(model, data, draws=ENDLESS if more is None else MORE, checkpoint=folder, **options())
+    draws = None if more is None else lwa.load(folder).draws + more
+    fit = lwa.resume(folder, model, data, draws=draws, progress=False)
+    print(fit.draws, digest(fit))
 
 
 def alone(draws: int) -> str:
@@ -58,47 +62,40 @@ def alone(draws: int) -> str:
     import lwa
 
     model, data = problem()
-    fit = lwa.sample(
-        model, data, subset_size=100, draws=draws, tune=TUNE, thinning=20, chains=CHAINS, seed=1, progress=False
-    )
-    return digest(fit)
+    return digest(lwa.sample(model, data, draws=draws, **options()))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--seconds", type=float, default=12.0, help="that a process lives at the most")
-    parser.add_argument("--draws", type=int, help="a chain; default: 4,000 for each kill")
+    parser.add_argument("--seconds", type=float, default=5.0, help="that a process lives at the most")
     parser.add_argument("--seed", type=int, default=1, help="of the moments")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--more", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    draws = given.draws or 4000 * given.kills
     if given.child is not None:
-        child(given.child, draws)
+        child(given.child, given.more)
         return
-    moments, kills, began = random.Random(given.seed), 0, time.monotonic()
+    moments, began = random.Random(given.seed), time.monotonic()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "run"
-        while True:
-            command = [sys.executable, __file__, "--child", str(folder), "--draws", str(draws)]
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-            try:
-                patience = moments.uniform(1.0, given.seconds) if kills < given.kills else None
-                told, _ = process.communicate(timeout=patience)
-                break
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGKILL)
-                process.communicate()
-                kills += 1
-                states = [one.name for one in sorted(folder.glob("state-*.lwa"))]
-                print(
-                    f"kill {kills}, {time.monotonic() - began:.0f} s: {', '.join(states) or 'nothing yet'}", flush=True
-                )
-        found, whole = told.strip(), alone(draws)
-        print(f"{kills} kills, {draws:,} draws of {CHAINS} chains: {found[:16]}, left alone {whole[:16]}")
-        if kills < given.kills:
-            print(f"The run was over after {kills} kills. Pass --draws {2 * draws} for more of them.")
-        sys.exit(0 if process.returncode == 0 and found == whole and kills == given.kills else 1)
+        command = [sys.executable, __file__, "--child", str(folder)]
+        for kill in range(given.kills):
+            process = subprocess.Popen(command)
+            time.sleep(moments.uniform(1.0, given.seconds))
+            process.send_signal(signal.SIGKILL)
+            if process.wait() != -signal.SIGKILL:
+                sys.exit(f"The run ended by itself before kill {kill + 1}, with {process.returncode}.")
+            there = ", ".join(sorted(file.name for file in folder.glob("state*")))
+            print(f"kill {kill + 1}, {time.monotonic() - began:.0f} s: {there or 'nothing yet'}", flush=True)
+        done = subprocess.run([*command, "--more", str(MORE)], stdout=subprocess.PIPE, text=True, check=True)
+    draws, found = done.stdout.split()
+    whole = alone(int(draws))
+    took = f"{time.monotonic() - began:.0f} s in all"
+    print(
+        f"{given.kills} kills, {int(draws):,} draws of {CHAINS} chains: {found[:16]}, left alone {whole[:16]}, {took}"
+    )
+    sys.exit(0 if found == whole else 1)
 
 
 if __name__ == "__main__":

@@ -32,14 +32,12 @@ def test_the_correction_leaves_the_full_posterior_invariant(power, K):
         np.testing.assert_allclose(flow, flow.T, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "move"),
     [
         ("powered", Fixed()),
-        *(
-            pytest.param(target, Swap(1), marks=pytest.mark.slow)
-            for target in ("powered", "subposterior", "calibrated")
-        ),
+        *((target, Swap(1)) for target in ("powered", "subposterior", "calibrated")),
     ],
 )
 def test_draws_are_those_of_the_full_posterior(target, move):

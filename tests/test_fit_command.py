@@ -419,12 +419,6 @@ REFUSED = {
     "epsilon": (nothing, ["late ~ 1", "flights.csv", "--epsilon", "few"], "--epsilon 'few' is no number", "auto"),
     "nan": (nothing, ["late ~ 1", "flights.csv", "--epsilon", "nan"], "--epsilon nan must be a positive", ""),
     "budget": (nothing, ["late ~ 1", "flights.csv", "--budget", "soon"], "--budget 'soon' is not under", "'10 min'"),
-    "no time": (
-        nothing,
-        ["late ~ 1", "flights.csv", "--budget", "0.000001s", "--draws", "10"],
-        "There are no draws: ",
-        "Pass a larger budget",
-    ),
     "draws": (nothing, ["late ~ 1", "flights.csv", "--draws", "auto"], "needs a budget", "--budget '60 s'"),
     "target": (nothing, ["late ~ 1", "flights.csv", "--target", "best"], "--target 'best' is not known", "'powered'"),
     "family": (nothing, ["late ~ 1", "flights.csv", "--family", "normal"], "'normal' is not known", "'gaussian'"),
@@ -469,6 +463,17 @@ def test_what_is_refused_is_one_sentence(call, place, case):
     for word in words:
         assert word in complaint
     assert not {path for path in set(place.rglob("*")) - there if not {"cache", "__pycache__"} & set(path.parts)}
+
+
+def test_a_budget_that_buys_no_draw(call, place):
+    asked = ["late ~ 1", "flights.csv", *SMALL[:2], "--seed", "1", "--budget", "0.000001s", "--draws", "10"]
+    code, out, err = call("fit", *asked, "--no-certify", "--no-report")
+    assert (code, out) == (2, "")
+    assert "lwa: There are no draws: " in err
+    assert "Pass a larger budget: lwa resume runs/fit --budget '10 min', for example.\n" in err
+    code, out, _ = call("resume", "runs/fit", "--budget", "10 min", "--no-certify", "--no-report")
+    assert code == 0
+    assert lwa.load("runs/fit").draws == 10
 
 
 def test_a_numpyro_model_that_fails(call, place):
@@ -544,9 +549,9 @@ def test_a_full_disk_leaves_nothing_half_written(call, place, monkeypatch, comma
     assert call("convert", "flights.csv", "rows")[0] == 0  # and now there is room
 
 
-def test_a_full_disk_when_the_run_is_saved(call, place, monkeypatch):
+def test_a_full_disk_when_the_run_begins(call, place, monkeypatch):
     monkeypatch.setattr("numpy.lib.format.write_array", lambda *_, **__: full())
     code, _, err = call("fit", "late ~ distance", "flights.csv", *SMALL)
     assert code == 2
-    assert "lwa: Cannot save the run to runs/fit: No space left on device. Pass another folder.\n" in err
+    assert "lwa: Cannot write a checkpoint to runs/fit: No space left on device. Pass another folder.\n" in err
     assert not list(Path("runs/fit").iterdir())

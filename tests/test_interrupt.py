@@ -121,7 +121,7 @@ def test_elsewhere_than_in_the_main_thread_signals_are_left_alone():
     thread = threading.Thread(target=elsewhere)
     thread.start()
     thread.join()
-    assert found == [(handler, False)]
+    assert found == [(handler, "")]
 
 
 def test_a_run_in_another_thread():

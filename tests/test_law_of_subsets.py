@@ -117,7 +117,9 @@ def test_proposal_probabilities(k):
         check_proposals(k)
 
 
-@pytest.mark.parametrize("weight", WEIGHTS, ids=str)
+@pytest.mark.parametrize(
+    "weight", [Gaussian(), *(pytest.param(weight, marks=pytest.mark.slow) for weight in WEIGHTS[1:])], ids=str
+)
 @pytest.mark.parametrize("move", MOVES, ids=str)
 def test_simulated_frequencies(move, weight):
     with jax.enable_x64(True):

@@ -62,7 +62,7 @@ def test_all_rows_give_plain_metropolis(move, L):
         np.testing.assert_allclose(run.posterior["theta"][chain], expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("L", [1, 3])
+@pytest.mark.parametrize("L", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_block_length_changes_no_bit(monkeypatch, L):
     """Blocks of 1, 7 and 1000 moves give the same bits, tune and all."""
     fits = []
@@ -76,7 +76,7 @@ def test_block_length_changes_no_bit(monkeypatch, L):
             assert np.array_equal(values, other.sample_stats[name]), name
 
 
-@pytest.mark.parametrize("exact", [False, True], ids=["calibrated", "exact"])
+@pytest.mark.parametrize("exact", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["calibrated", "exact"])
 def test_block_length_changes_no_bit_of_the_default(monkeypatch, exact):
     """The same for the calibrated target, whose U moves every fourth time, and for its corrections."""
     rows = np.random.default_rng(12).gamma(3.0, size=300)

@@ -4,6 +4,7 @@ import errno
 import json
 import pickle
 import zlib
+from pathlib import Path
 
 import arviz
 import jax.numpy as jnp
@@ -12,8 +13,7 @@ import pytest
 import xarray
 
 import lwa
-from lwa import run_folder
-from lwa.run_folder import MANIFEST
+from lwa.run_folder.saved import MANIFEST
 from tests.support import SEVERAL, Y, run, sample
 
 STATS = ["lp", "acceptance_rate", "accepted", "subset_accepted", "subset_distance", "n_rows_read"]
@@ -172,7 +172,7 @@ def test_a_failed_save_leaves_the_old_run(fit, several, saved, monkeypatch, wher
         if where == "write_array":
             patch.setattr(np.lib.format, "write_array", no_space)
         else:
-            patch.setattr(run_folder.Path, "replace", no_space)
+            patch.setattr(Path, "replace", no_space)
         with pytest.raises(lwa.RunFolderError, match=r"No space left on device\. Pass another folder"):
             several.save(saved)
     assert_same(fit, lwa.load(saved))
@@ -355,7 +355,7 @@ def outside(name):
         pytest.param(flip_a_bit, "its checksum is not the manifest's", id="a bit flip"),
         pytest.param(lambda folder: (folder / "draws-00000.npy").unlink(), "The run is incomplete", id="no segment"),
         pytest.param(lambda folder: reseal(folder, b"PK\x03\x04"), "is damaged", id="an archive"),
-        pytest.param(plain_array, "is damaged: 'no draws'", id="another array"),
+        pytest.param(plain_array, "is damaged: 'posterior' is missing", id="another array"),
         pytest.param(outside("../secret.npy"), "names a file outside the run", id="a path upwards"),
         pytest.param(outside("/etc/passwd"), "names a file outside the run", id="an absolute path"),
         pytest.param(outside(".."), "cannot be read", id="the parent"),

@@ -189,7 +189,7 @@ def test_running_sums_are_those_of_each_window(arma):
 
 @pytest.mark.parametrize(
     ("own", "lead_in"),
-    [(True, 0), pytest.param(True, None, marks=pytest.mark.slow), (False, None)],
+    [pytest.param(True, 0, marks=pytest.mark.slow), pytest.param(True, None, marks=pytest.mark.slow), (False, None)],
     ids=["no past", "own", "sums"],
 )
 def test_given_any_window_gradient_and_curvature_are_those_of_all_rows(arma, own, lead_in):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from lwa.budget import Meter
 from lwa.diagnostics.autocorrelation import autocorrelation_time
-from lwa.errors import ExecutorError, ModelError
+from lwa.errors import ExecutorError, ModelError, out_of_memory
 from lwa.exact import Corrected, Surrogate, correct, surrogates_of
 from lwa.layout import Layout
 from lwa.models.asking import is_theirs
@@ -37,6 +37,8 @@ ENOUGH = 1000
 """Proposals by which that is judged."""
 TUNE_MEMORY = 4096
 """Moves of tune remembered to choose the thinning."""
+MOST_TICKS = 4096
+"""Entries of the clock: every second one goes where there are more, since memory must not grow with the run."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class Sofar:
     tune_clock: list[tuple[int, float]] = field(default_factory=list)
     surrogates: list[Surrogate] = field(default_factory=list)  # with exact=True, once tune is over
     values: list[NDArray[np.float64]] | None = None  # log π where they are
+    torn: bool = False  # a block failed half-way: some chains may be further on than what was recorded
 
     @property
     def draws(self) -> int:
@@ -117,7 +120,7 @@ class Keeper(Protocol):
         """Keep what is there, if it is time."""
 
     def finish(self, player: "Player", sofar: Sofar) -> Mapping[str, NDArray[Any]]:
-        """Keep everything; returns all draws, by "group/name"."""
+        """Keep everything, of a torn run its draws; returns all draws, by "group/name"."""
 
 
 def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outcome:
@@ -133,22 +136,26 @@ def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outco
             keeper.take_up(player, sofar)
         if sofar.tuned is None:
             tune(player, sofar, display, keeper)
-            end_tune(player, sofar)
-        display.say(forecast(player, run, sofar.thinning))
-        stopped, fault = (keep_exact if settings.exact else keep)(player, sofar, display, keeper)
+            if not interruption.asked:  # else whoever goes on ends it, after as many moves as were asked for
+                end_tune(player, sofar)
+        if sofar.tuned is None:
+            stopped, fault = f"{interruption.asked} after 0 {settings.of_draws}", None
+        else:
+            display.say(forecast(player, run, sofar.thinning))
+            stopped, fault = (keep_exact if settings.exact else keep)(player, sofar, display, keeper)
         kept = stacked(sofar.recorders, run, settings.draws) if keeper is None else None
         stored = None if keeper is None else keeper.finish(player, sofar)
         warmup = stacked(sofar.path, run, settings.tune) if settings.keep_tune else None
-    assert sofar.tuned is not None
-    if sofar.tuned < settings.tune and not stopped:
-        stopped = f"tune ended after {sofar.tuned} of {settings.tune} moves with its share of the budget"
+    tuned = player.position if sofar.tuned is None else sofar.tuned
+    if tuned < settings.tune and not stopped:
+        stopped = f"tune ended after {tuned} of {settings.tune} moves with its share of the budget"
     seconds = time.monotonic() - meter.start
     tuning = jax.tree.map(
         lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves])[: settings.chains],
         *(cohort.state.tuning for cohort in run.cohorts),
     )
     return Outcome(
-        kept, stored, sofar.thinning, player.position, sofar.tuned, meter.rows, player.invalid, stopped, seconds,
+        kept, stored, sofar.thinning, player.position, tuned, meter.rows, player.invalid, stopped, seconds,
         player.furthest, player.infeasible / max(1, player.position * settings.chains), tuning, player.rate,
         player.clock, warmup, sofar.tune_clock, fault,
     )  # fmt: skip
@@ -196,13 +203,12 @@ class Player:
             if self.run.problem.reference is not None:
                 self.infeasible += int(np.isneginf(done.log_density).sum())
                 self.furthest = max(self.furthest, self.run.problem.reference.furthest(done.theta))
-        self._require_densities(played, moves)
         return played
 
-    def _require_densities(self, played: list[Moves], moves: int) -> None:
+    def require_densities(self, played: list[Moves]) -> None:
         """End a run that would only stand still, where proposal after proposal has a density that is NaN."""
         share = float(np.mean([done.invalid.mean() for done in played]))
-        self.without = self.without + moves if share > MOST_INVALID else 0
+        self.without = self.without + len(played[0].invalid) if share > MOST_INVALID else 0
         if self.without < ENOUGH:
             return
         found = [theta for theta in (cohort.last_invalid() for cohort in self.run.cohorts) if theta is not None]
@@ -215,6 +221,8 @@ class Player:
     def tick(self, draws: int) -> None:
         """So many draws a chain are there now."""
         self.clock.append((draws, time.monotonic() - self.meter.start))
+        if len(self.clock) > MOST_TICKS:
+            del self.clock[1:-1:2]
 
     def progress(self, draws: int) -> tuple[int, int]:
         """How many draws there are, of how many: by the budget, where as many are asked for as it allows."""
@@ -265,6 +273,7 @@ def tune(player: Player, sofar: Sofar, display: Display, keeper: Keeper | None) 
         display.show("tune", player.position, total, f"accepts {rate:.2f}, refreshes U {player.refresh_rate:.2f}")
         if keeper is not None:
             keeper.after_block(player, sofar)
+        player.require_densities(played)
 
 
 def end_tune(player: Player, sofar: Sofar) -> None:
@@ -323,14 +332,17 @@ def keep(player: Player, sofar: Sofar, display: Display, keeper: Keeper | None) 
         if not moves:
             return player.over and f"{player.over} after {sofar.draws} {settings.of_draws}", None
         try:
+            sofar.torn = True
             played = player.play(moves)
             record(recorders, played)
+            sofar.torn = False
             player.tick(min(settings.draws, sofar.draws))
             rate = np.mean([done.acceptance.mean() for done in played])
             note = f"accepts {rate:.2f}, refreshes U {player.refresh_rate:.2f}"
             display.show("draws", *player.progress(min(settings.draws, sofar.draws)), note)
             if keeper is not None:
                 keeper.after_block(player, sofar)
+            player.require_densities(played)
         except BaseException as error:
             if sofar.draws == 0 or not may_be_kept(error):
                 raise
@@ -346,7 +358,7 @@ def may_be_kept(error: BaseException) -> bool:
 def told(error: BaseException, kept: str) -> tuple[str, BaseException | None]:
     """Why a run stopped, and the error itself where it is for the user to see: it came from their own function, or
     from a cluster of theirs that is gone."""
-    what = f"{type(error).__name__} after {kept}: {error}"
+    what = f"{'no memory was left' if out_of_memory(error) else type(error).__name__} after {kept}: {error}"
     return what, error if is_theirs(error) or isinstance(error, ExecutorError) else None
 
 
@@ -359,12 +371,14 @@ def keep_exact(player: Player, sofar: Sofar, display: Display, keeper: Keeper | 
         if player.interruption.asked or player.meter.share() >= 1 or player.meter.rows_left() < most:
             return player.over and f"{player.over} after {sofar.draws} {settings.of_draws}", None
         try:
+            sofar.torn = True
             done, sofar.values = correct(sofar.surrogates, run.problem, sofar.values)
             made = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: settings.chains], *done)
             record_corrected(sofar.recorders, made, n, N)
             player.position += sofar.thinning
             player.accepted += float(made.accepted.mean())
             player.meter.rows += int(made.evaluations.sum()) * n + N * settings.chains
+            sofar.torn = False
             player.tick(sofar.draws)
             note = f"corrections accepted {player.accepted / sofar.draws:.2f}"
             display.show("exact draws", *player.progress(sofar.draws), note)

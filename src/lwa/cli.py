@@ -237,7 +237,7 @@ def fit(
     model, rows = source.read(progress=not json)
     done = fit_and_save(
         model, rows, out, options, command=["lwa", *sys.argv[1:]], source=source, certify=certify, report=page,
-        progress=not json,
+        progress=not json, overwrite=overwrite,
     )  # fmt: skip
     tell(done, out, json=json)
 
@@ -269,6 +269,10 @@ def resume(
     run: Annotated[Path, typer.Argument(help="The folder of an lwa fit that was ended before it was done.")],
     draws: Annotated[int | None, typer.Option(help="Draws a chain in all, where more are wanted.", min=1)] = None,
     budget: Annotated[str | None, typer.Option(help="60s or '10 min' in all, where more is wanted.")] = None,
+    numpyro: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:MODEL", help="The same again, where the fit was begun with it."),
+    ] = None,
     certify: Annotated[bool, typer.Option(help="Say how far the draws are from the posterior of all rows.")] = True,
     page: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html into that folder.")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")] = False,
@@ -280,7 +284,9 @@ def resume(
     """
     from lwa.fitting import resume_and_save
 
-    done = resume_and_save(run, draws=draws, budget=budget, certify=certify, report=page, progress=not json)
+    done = resume_and_save(
+        run, draws=draws, budget=budget, numpyro=numpyro, certify=certify, report=page, progress=not json
+    )
     tell(done, run, json=json)
 
 
@@ -401,7 +407,7 @@ def report(
 
 def main() -> None:
     """Run a command; what lwa refuses is one sentence and exit code 2, never a traceback."""
-    from lwa.errors import LwaError, Terminated
+    from lwa.errors import LwaError, Terminated, out_of_memory
 
     try:
         app()
@@ -411,6 +417,15 @@ def main() -> None:
     except Terminated as ended:
         typer.echo(f"lwa: {ended}", err=True)
         raise SystemExit(143) from None
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
+        typer.echo(
+            f"lwa: No memory was left: {error}. Pass a smaller --subset-size or fewer --chains, or end what else runs "
+            "here. A run that had begun is kept: lwa resume goes on with it.",
+            err=True,
+        )
+        raise SystemExit(2) from None
 
 
 OPTION = re.compile(
@@ -419,6 +434,7 @@ OPTION = re.compile(
 )
 
 
+RESUMING = re.compile(r"lwa\.resume\('([^']*)', model, data\)")
 CONVERSION = re.compile(r"lwa\.rows\.convert\(('[^']*'|\w+), ('[^']*'), (overwrite=True)\)")
 
 
@@ -428,4 +444,5 @@ def as_options(message: str) -> str:
     def option(found: re.Match[str]) -> str:
         return f"--{found[1].replace('_', '-')}" + (" " if found[0].endswith("=") else "")
 
-    return OPTION.sub(option, CONVERSION.sub(r"lwa convert \1 \2 \3", message))
+    message = CONVERSION.sub(r"lwa convert \1 \2 \3", message)
+    return OPTION.sub(option, RESUMING.sub(r"lwa resume \1", message))

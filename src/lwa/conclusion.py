@@ -78,7 +78,7 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
         "settings": settings.record(),
     }
     for remark in told[len(run.warned) :]:
-        warnings.warn(remark, LwaWarning, stacklevel=3)
+        warnings.warn(remark, LwaWarning, stacklevel=4)
     origin = Origin(model, run.layout, Polisher(problem, outcome.tuning))
     return Result(
         posterior, stats, attributes, *labels_of(run), origin, draws.get(UNCONSTRAINED), warmup, warmup_stats

@@ -29,6 +29,11 @@ class Terminated(Exception):
     """The system asked the process to end, and what was drawn is kept."""
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether there was none left, for Python or for XLA, which has an error of its own for it."""
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+
+
 def one_of(option: str, value: object, valid: list[str]) -> InputError:
     """The error for an unknown name: it lists the valid ones."""
     names = ", ".join(repr(name) for name in valid)

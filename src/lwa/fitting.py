@@ -1,7 +1,6 @@
 """From a table on disk to a run on disk: what `lwa fit` does between parsing and printing."""
 
 import inspect
-import json
 import shlex
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,20 +9,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lwa.checkpoints.resuming import taken_up
+from lwa.checkpoints.resuming import Fresh, of_lwas_own, taken_up
 from lwa.errors import InputError, LwaError, LwaWarning, RunFolderError, Terminated
 from lwa.models.from_numpyro import from_numpyro
 from lwa.models.glm import glm
 from lwa.models.model import Model
 from lwa.models.named import own_object, priors_of
-from lwa.randomness import as_seed
 from lwa.result import Result
 from lwa.rows import Rows
 from lwa.rows.cache import rows_at
 from lwa.rows.levels import require_one_kind
 from lwa.rows.store import StoreRows
-from lwa.run_folder.saved import SOURCE
-from lwa.sampling import resume, sample
+from lwa.sampling import NO_SETTINGS, drawn, resume, sample
 from lwa.settings import Settings
 
 SUBSET_SIZE = 1000
@@ -42,8 +39,13 @@ class Fitted:
 
 def require_settings(options: Mapping[str, Any]) -> None:
     """Refuse at once what `lwa.sample` would refuse, but only after a long conversion."""
-    defaults = {name: one.default for name, one in inspect.signature(sample).parameters.items()}
-    Settings.check(ordered=False, **(defaults | dict(options)))
+    Settings.check(ordered=False, **settings_of(options))
+
+
+def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of `lwa.sample` where these options are passed to it."""
+    parameters = inspect.signature(sample).parameters
+    return {name: one.default for name, one in parameters.items() if name not in NO_SETTINGS} | dict(options)
 
 
 @dataclass(frozen=True)
@@ -86,24 +88,27 @@ class Source:
             if getattr(self, name):
                 raise InputError(f"--{name} is of a formula, and --numpyro takes its place. Write it into the model.")
 
-    def write(self, folder: Path, command: Sequence[str]) -> None:
-        """Beside the run, so that `lwa resume` can read it."""
-        content = json.dumps({"source": asdict(self), "command": list(command)}, indent=1)
-        (folder / SOURCE).write_text(content, encoding="utf-8")
 
+def source_of(folder: Path, numpyro: str | None) -> tuple[Source, list[str]]:
+    """What a fit was told, and the command that was typed.
 
-def source_of(folder: Path) -> tuple[Source, list[str]]:
-    """What a fit was told, and the command that was typed."""
-    try:
-        told = json.loads((folder / SOURCE).read_text(encoding="utf-8"))
-        return Source(**told["source"]), list(told["command"])
-    except FileNotFoundError:
-        raise RunFolderError(
-            f"{folder} holds no fit that lwa fit began. A run that was begun in Python goes on there: "
-            f"lwa.resume({str(folder)!r}, model, data)."
-        ) from None
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise RunFolderError(f"{folder / SOURCE} cannot be read: {error}. Restore it from a copy.") from None
+    A run names no code to be executed: whoever goes on with a NumPyro model names it again.
+    """
+    with of_lwas_own(folder):
+        told = taken_up(folder).description["told"]
+        if told is None:
+            raise RunFolderError(
+                f"{folder} holds a run that was begun in Python, and goes on there: lwa.resume(folder, model, data)."
+            )
+        source, command = Source(**told["source"]), [str(word) for word in told["command"]]
+        words = [value for name, value in asdict(source).items() if name != "prior" and value is not None]
+        if not all(isinstance(word, str) for word in (*words, *source.prior)):
+            raise TypeError("its source is no text")
+    if source.numpyro != numpyro:
+        was = "with a formula" if source.numpyro is None else f"with --numpyro {source.numpyro}"
+        again = "Leave --numpyro out." if source.numpyro is None else f"Pass the same: --numpyro {source.numpyro}."
+        raise RunFolderError(f"{folder} was begun {was}. A run is no place to take code from. {again}")
+    return source, command
 
 
 def numpyro_model(name: str, source: str, missing: str, progress: bool) -> tuple[Model, Rows]:
@@ -136,6 +141,7 @@ def fit_and_save(
     certify: bool = True,
     report: bool = True,
     progress: bool = True,
+    overwrite: bool = False,
 ) -> Fitted:
     """Sample, certify and report. Draws are kept as they come, so that nothing that comes later can lose them.
 
@@ -147,24 +153,29 @@ def fit_and_save(
         What was typed, which the run keeps, with the seed that was used.
     source
         What it was told of model and data.
+    overwrite
+        Whether a run that is in `out` already goes, as soon as this one is prepared.
     """
     size = options["subset_size"] or min(SUBSET_SIZE, len(rows))
-    replaces = out.exists() and any(out.iterdir())  # a run that stays until there is another
-    asked = dict(options) | {"subset_size": size, "seed": as_seed(options["seed"])}
-    if not replaces:
-        out.mkdir(parents=True, exist_ok=True)
-        source.write(out, command)
+    asked = settings_of(dict(options) | {"subset_size": size, "checkpoint": out})
+    fresh = Fresh({"source": asdict(source), "command": list(command)}, replaces=overwrite)
     with quietly():
-        run = sample(model, rows, **asked, checkpoint=None if replaces else out, progress=progress)
+        run = drawn(model, rows, asked, None, progress=progress, fresh=fresh)
     return concluded(run, out, command, certify=certify, report=report, progress=progress)
 
 
 def resume_and_save(
-    folder: Path, *, draws: int | None, budget: str | None, certify: bool, report: bool, progress: bool
+    folder: Path,
+    *,
+    draws: int | None,
+    budget: str | None,
+    numpyro: str | None,
+    certify: bool,
+    report: bool,
+    progress: bool,
 ) -> Fitted:
     """Go on with a fit, then certify and report it."""
-    source, command = source_of(folder)
-    taken_up(folder)  # rather than after reading all the data
+    source, command = source_of(folder, numpyro)
     model, rows = source.read(progress=progress)
     with quietly():
         run = resume(folder, model, rows, draws=draws, budget=budget, progress=progress)
@@ -186,8 +197,12 @@ def concluded(run: Result, out: Path, command: Sequence[str], *, certify: bool, 
         if ended.startswith("interrupted"):
             raise KeyboardInterrupt
         if not ended.startswith("terminated"):
-            raise InputError(f"There are no draws: {ended}. Pass a larger budget, or none.")
+            raise InputError(
+                f"There are no draws: {ended}. Pass a larger budget: lwa resume {out} --budget '10 min', for example."
+            )
     run = with_command(run, command)
+    if run.home is None:  # the disk was full, for example
+        raise RunFolderError(str(run.attributes["warnings"][-1]))
     run.save(out)
     if ended.startswith("terminated"):
         raise Terminated(f"Terminated with {run.draws} draws a chain, kept in {out}. lwa resume {out} goes on.")

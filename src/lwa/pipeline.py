@@ -172,11 +172,11 @@ class Cohort:
         recent = np.array(self.draws.theta[at - at % every : at])
         return Held(self.moves, jax.tree.map(np.array, self.state), written, recent)
 
-    def pages(self) -> Any:
-        """How pages in store are built, once one is written."""
+    def page_in_store(self) -> Any:
+        """A page of the tape that it has in store, to see how such are built."""
         if self.writer.store is None:
             self.writer()
-        return jax.tree.structure(self.writer.store)
+        return self.writer.store
 
     def stand(self, state: State, moves: int) -> None:
         """Be where tune ended, not to move again."""

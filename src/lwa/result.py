@@ -191,6 +191,7 @@ class Result:
             sample_stats=stats,
             attributes=before | told,
             unconstrained=model.free_by_name(done.theta) if model.constrained else None,
+            home=None,
         )
 
     @property
@@ -279,8 +280,10 @@ def load(folder: str | os.PathLike[str]) -> Result:
             raise KeyError(strange.pop())
         posterior, stats = groups["posterior"], groups["sample_stats"]
         described = manifest["attributes"], manifest["dims"], manifest["coords"]
+        home = next((Home(Path(folder), one) for one in manifest.get("segments", []) if "record" in one), None)
         return Result(
-            posterior, stats, *described, None, groups.get(UNCONSTRAINED), groups.get(WARMUP), groups.get(WARMUP_STATS)
+            posterior, stats, *described, None, groups.get(UNCONSTRAINED), groups.get(WARMUP), groups.get(WARMUP_STATS),
+            home,
         )  # fmt: skip
     except KeyError as error:
         raise RunFolderError(f"{folder} is damaged: {error} is missing or unknown. Restore it from a copy.") from None

@@ -1,5 +1,6 @@
 """The verb: prepare, run, return a Result."""
 
+import inspect
 import os
 import time
 import warnings
@@ -10,10 +11,22 @@ import jax
 import numpy as np
 
 from lwa.blocks import Outcome, Run, carry_out
-from lwa.checkpoints.resuming import Begun, arguments_of, closed, opened, require_new, starts_of, taken_up
+from lwa.checkpoints.keeping import Folder
+from lwa.checkpoints.resuming import (
+    FRESH,
+    Begun,
+    Fresh,
+    arguments_of,
+    closed,
+    known,
+    opened,
+    require_new,
+    starts_of,
+    taken_up,
+)
 from lwa.conclusion import conclude
 from lwa.cost_in_python import in_python
-from lwa.errors import ExecutorError, LwaWarning
+from lwa.errors import ExecutorError
 from lwa.executors import Executor
 from lwa.executors.executor import require_executor
 from lwa.layout import lay_out
@@ -24,6 +37,9 @@ from lwa.progress import Display
 from lwa.result import Result
 from lwa.settings import Settings
 from lwa.starts import given_starts
+
+NO_SETTINGS = ("model", "data", "initvals", "progress", "executor")
+"""Arguments of `sample` that no file keeps as they are."""
 
 
 def sample(
@@ -150,8 +166,7 @@ def sample(
     >>> fit.posterior["theta"].shape
     (4, 100)
     """
-    apart = ("model", "data", "initvals", "progress", "executor")
-    asked = {name: value for name, value in locals().items() if name not in (*apart, "apart")}
+    asked = {name: value for name, value in locals().items() if name not in NO_SETTINGS}
     return drawn(model, data, asked, initvals, progress=progress, executor=executor)
 
 
@@ -164,13 +179,14 @@ def drawn(
     progress: bool,
     executor: Executor | None = None,
     begun: Begun | None = None,
+    fresh: Fresh = FRESH,
 ) -> Result:
     """Prepare, run, conclude; from where an earlier process left it, if one did."""
     require_model(model)
     require_executor(executor)
     settings = Settings.check(ordered=model.ordered is not False, **asked)
     if settings.checkpoint is not None and begun is None:
-        require_new(settings.checkpoint)
+        require_new(settings.checkpoint, fresh)
     began = time.monotonic()
     with Display(progress) as display:
         layout = lay_out(model, data, display, executor)
@@ -184,15 +200,16 @@ def drawn(
             settings, microseconds = in_python(layout, settings, starts, display)
             run = replace(prepare_or_fall_back(layout, settings, starts, display), microseconds=microseconds)
         try:
-            keeper = None if settings.checkpoint is None else opened(run, asked, starts, begun)
-            outcome = carry_out(run, display, keeper)
+            run = known(run, begun)
+            with opened(run, asked, starts, begun, fresh) as keeper:
+                outcome = carry_out(run, display, keeper)
         except ExecutorError as error:
             raise noted(error, run) from error.__cause__
         finally:
             for cohort in run.cohorts:
                 cohort.close()
     if outcome.fault is not None:
-        raise with_result(outcome.fault, run, outcome, time.monotonic() - began)
+        raise with_result(outcome.fault, run, outcome, keeper, time.monotonic() - began)
     fit = conclude(run, outcome, time.monotonic() - began)
     return fit if keeper is None else closed(keeper, fit)
 
@@ -233,19 +250,20 @@ def resume(
     Result
         All draws, those made before among them.
     """
-    begun = taken_up(folder)
-    for fault in begun.faults:
-        warnings.warn(f"{fault}. The run goes on from the state before it.", LwaWarning, stacklevel=2)
-    asked = arguments_of(begun, given, draws, budget) | {"checkpoint": folder}
+    begun, names = taken_up(folder), set(inspect.signature(sample).parameters) - {*NO_SETTINGS, "checkpoint"}
+    asked = arguments_of(begun, given, draws, budget, names) | {"checkpoint": folder}
     return drawn(model, data, asked, None, progress=progress, executor=executor, begun=begun)
 
 
-def with_result(fault: BaseException, run: Run, outcome: Outcome, seconds: float) -> BaseException:
+def with_result(
+    fault: BaseException, run: Run, outcome: Outcome, keeper: Folder | None, seconds: float
+) -> BaseException:
     """What the user's function raised, with the draws made before; warnings would take its place, so they are not
     given, but they are kept with the draws."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         kept = conclude(run, outcome, seconds)
+        kept = kept if keeper is None else closed(keeper, kept)
     fault.lwa_result = kept  # type: ignore[attr-defined]
     fault.add_note(f"lwa kept {kept.draws} {run.settings.of_draws}: they are error.lwa_result")
     return noted(fault, run)

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,7 +34,7 @@ class CohortAway:
         self.problem, self.chains, self.executor, self.near = cohort.problem, cohort.chains, executor, near
         self.frozen = cohort.frozen
         self.last = cohort.held()
-        self.in_store = cohort.pages()
+        self.page = jax.tree.map(np.empty_like, cohort.page_in_store())
         self.name = ""
         self.invalid: NDArray[Any] | None = None
         cohort.close()
@@ -67,9 +68,9 @@ class CohortAway:
         """Take up where another process was."""
         self.last, self.name = held, ""
 
-    def pages(self) -> Any:
-        """How pages in store are built."""
-        return self.in_store
+    def page_in_store(self) -> Any:
+        """A page as tapes have it in store, to see how such are built."""
+        return self.page
 
     def stand(self, state: Any, moves: int) -> None:
         """Be where tune ended, not to move again."""

@@ -28,6 +28,7 @@ def found():
     return compare(["lwa", "lwa_exact", "metropolis", Austerity(epsilon=0.01), Lwa(50), "firefly"])
 
 
+@pytest.mark.slow
 def test_one_line_a_method(found):
     table = found.table()
     assert list(table.index) == [
@@ -47,6 +48,7 @@ def test_one_line_a_method(found):
     assert table["exact"].tolist() == [False, True, True, False, False, True]
 
 
+@pytest.mark.slow
 def test_errors_are_against_the_posterior(found):
     """The certificate's mean and sd are those of the closed form, so errors are what they would be against that."""
     for line in found.ran:
@@ -57,6 +59,7 @@ def test_errors_are_against_the_posterior(found):
     assert "gradients of all rows at the draws of lwa, n = 100" in found.source
 
 
+@pytest.mark.slow
 def test_a_method_without_what_it_needs_is_listed_with_the_reason(found):
     line = next(line for line in found.lines if line.method == "firefly")
     assert "bound" in line.reason
@@ -110,6 +113,7 @@ def test_a_given_reference():
     assert found.source == "200,000 given draws"
 
 
+@pytest.mark.slow
 def test_the_curve_ends_with_the_final_error(found):
     for line in found.ran:
         seconds, errors = zip(*line.curve, strict=True)
@@ -139,6 +143,7 @@ def test_when_an_error_is_reached_for_good():
     assert words.endswith("First below 0.1 for good: c, after 2.0 s.")
 
 
+@pytest.mark.slow
 def test_all_is_saved(found, tmp_path):
     folder = found.save(tmp_path / "here")
     told = json.loads((folder / "comparison.json").read_text())

@@ -521,6 +521,7 @@ def test_exact_draws_of_two_modes_pass_and_are_called_not_gaussian():
     assert "not close to Gaussian" in found.verdict
 
 
+@pytest.mark.slow
 def test_a_fit_certifies_itself():
     """`fit.certify()` is `lwa.certify` with the fit's own model and rows; a loaded run asks for them."""
     from lwa.demo import logistic

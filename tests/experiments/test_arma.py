@@ -29,6 +29,7 @@ def found(folder):
     return run(SMALL, seed=1, out=Out(folder))
 
 
+@pytest.mark.slow
 def test_everything_is_written(found, folder):
     figures = ["paths", "boxplots", "epsilon", "summaries", "calibrated"]
     assert all((folder / f"{name}.{kind}").stat().st_size < 400_000 for name in figures for kind in ("png", "svg"))
@@ -39,6 +40,7 @@ def test_everything_is_written(found, folder):
         assert len((folder / f"{name}.csv").read_text().splitlines()) == len(lines) - 1
 
 
+@pytest.mark.slow
 def test_lwa_reads_n_rows_and_metropolis_all(found):
     whole, *lwa = found.paths.values()
     assert (np.diff(whole.rows, prepend=0) == SMALL.rows).all()
@@ -47,6 +49,7 @@ def test_lwa_reads_n_rows_and_metropolis_all(found):
     assert all(runs.rows == n for runs, n in [*((r, n) for n, r in found.boxes.items()), (found.setups["free"], 100)])
 
 
+@pytest.mark.slow
 def test_in_rows_read_lwa_is_near_the_truth_first(found):
     """All three arrive: the paper's M-H did not. They need about as many transitions, so rows are as N to n."""
     whole, *lwa = found.arrivals.values()
@@ -54,6 +57,7 @@ def test_in_rows_read_lwa_is_near_the_truth_first(found):
     assert all(10 * came.rows < whole.rows * (n / 1000) for came, n in zip(lwa, SMALL.path_sizes, strict=True))
 
 
+@pytest.mark.slow
 def test_spread_shrinks_with_n(found):
     """About like √n: from 100 to 1,000 steps by √10, within a third, the sub-posteriors of 100 not being Gaussian."""
     widths = {n: np.diff(runs.quantiles[:, [1, 3]]).ravel() for n, runs in found.boxes.items()}
@@ -62,6 +66,7 @@ def test_spread_shrinks_with_n(found):
     np.testing.assert_allclose(widths[100] / widths[1000], np.sqrt(10), rtol=0.33)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reading", ["setups", "laplace"])
 def test_refresh_falls_with_epsilon(found, reading):
     rates = [getattr(found, reading)[label(epsilon)].refresh[1] for epsilon in EPSILONS]
@@ -71,17 +76,20 @@ def test_refresh_falls_with_epsilon(found, reading):
     assert found.setups["fixed"].refresh == (0, 0, 0)
 
 
+@pytest.mark.slow
 def test_neither_reading_gives_the_papers_rates(found):
     """.81 at ε = 1 is far from both: 20 runs of 4,000 proposals have an error below 0.01."""
     for runs in (found.setups, found.laplace):
         assert abs(runs[label(1.0)].refresh[1] - 0.81) > 0.05
 
 
+@pytest.mark.slow
 def test_proposals_are_tuned_as_in_the_paper(found):
     for name in ("free", label(1.0), label(1e-2), "all windows"):
         assert 0.30 < found.setups[name].acceptance < 0.40, name
 
 
+@pytest.mark.slow
 def test_short_windows_are_biased_whatever_is_refreshed_freely(found):
     """β is drawn towards 0 in windows of 100, by many errors, for free subsets and ε = 1."""
     for name in ("free", label(1.0)):
@@ -90,12 +98,14 @@ def test_short_windows_are_biased_whatever_is_refreshed_freely(found):
     assert found.boxes[100].mean[1] < found.boxes[1000].mean[1]
 
 
+@pytest.mark.slow
 def test_a_small_epsilon_narrows_the_mean_density(found):
     """By γ, which the quantiles of S₀ fix, ε = 0.01 is nearer to θ* than free subsets."""
     nearer = criteria()["mean distance from θ*", "γ"]
     assert ahead(nearer, found.setups[label(1e-2)], found.setups["free"]) > 3
 
 
+@pytest.mark.slow
 def test_extremes_draw_alpha_away(found):
     """S₂ asks for windows as wide as the whole series: α is too large, beyond chance and beyond free subsets."""
     runs = found.summaries["S₂"]
@@ -103,6 +113,7 @@ def test_extremes_draw_alpha_away(found):
     assert ahead(criteria()["bias of the mean", "α"], runs, found.setups["free"]) < -3
 
 
+@pytest.mark.slow
 def test_calibrated_is_the_full_posterior(found):
     """The draws' own error is the certificate's bar."""
     draws = found.calibrated.reshape(-1, 3)
@@ -112,6 +123,7 @@ def test_calibrated_is_the_full_posterior(found):
     np.testing.assert_allclose(draws.std(0) / found.full.sd, 1.0, atol=found.certificate.sd_ratio_error.max())
 
 
+@pytest.mark.slow
 def test_sub_posteriors_are_wider_by_the_root(found):
     """Each by √(N/n); the modes of windows spread as much again, of which θ follows some: up to √2 √(N/n)."""
     quarter, three_quarters = found.boxes[1000].quantiles[:, [1, 3]].T

@@ -60,6 +60,7 @@ def somewhere(count, seed=0):
     return np.concatenate([prior_draws(count, rng), near])
 
 
+@pytest.mark.slow
 def test_figures_and_tables_are_written(found, folder):
     for name in ("observations", "scenarios"):
         for ending in ("png", "svg"):
@@ -70,6 +71,7 @@ def test_figures_and_tables_are_written(found, folder):
         assert len((folder / f"{name}.md").read_text().splitlines()) == len(lines) + 1
 
 
+@pytest.mark.slow
 def test_lwa_reads_n_rows_a_transition_and_mhsublhd_more(every):
     for scenario in every:
         ours, rival = scenario.paths["lwa"], scenario.paths["rival"]
@@ -79,6 +81,7 @@ def test_lwa_reads_n_rows_a_transition_and_mhsublhd_more(every):
         assert rival.rows_a_transition(arrival) > rival.rows_a_transition(0, arrival)  # close calls take more rows
 
 
+@pytest.mark.slow
 def test_mhsublhd_looks_at_thousands_of_rows_and_evaluates_each_twice(every):
     """After ℓ postponements it has read 1000 + 1000 (1 + … + ℓ) rows, or all of them."""
     grown = SUBSET * (1 + np.arange(100) * np.arange(1, 101) // 2)
@@ -87,6 +90,7 @@ def test_mhsublhd_looks_at_thousands_of_rows_and_evaluates_each_twice(every):
         assert set(np.diff(rival.evaluations) // 2) <= {*grown[grown < SMALL.rows].tolist(), SMALL.rows}
 
 
+@pytest.mark.slow
 def test_in_rows_read_lwa_arrives_first_in_every_scenario(every):
     for scenario in every:
         ours, rival = (scenario.paths[name] for name in ("lwa", "rival"))
@@ -94,6 +98,7 @@ def test_in_rows_read_lwa_arrives_first_in_every_scenario(every):
         assert ours.rows[ours.classifier_arrives(scenario.sigma)] < rival.rows[rival.classifier_arrives(scenario.sigma)]
 
 
+@pytest.mark.slow
 def test_both_end_where_their_laws_are(found):
     """LWA-MCMC: the sub-posterior of n rows, around a mode that varies as much with U. MHSubLhd: that of all rows."""
     for reading, scenarios in found.scenarios.items():
@@ -104,6 +109,7 @@ def test_both_end_where_their_laws_are(found):
                 assert np.all(np.abs(path.theta[-1] - exact.mean) < FAR * sd[name])
 
 
+@pytest.mark.slow
 def test_lwas_law_is_as_wide_as_n_rows_make_it_and_the_calibrated_one_as_all_rows_do(found):
     as_in_the_paper, _, calibrated = found.laws
     wide = np.sqrt(SMALL.rows / SUBSET * (2 - SUBSET / SMALL.rows))
@@ -113,6 +119,7 @@ def test_lwas_law_is_as_wide_as_n_rows_make_it_and_the_calibrated_one_as_all_row
     assert 0.9 < calibrated.narrowest < calibrated.widest < 1.1
 
 
+@pytest.mark.slow
 def test_classifiers_end_near_the_smallest_error(every):
     for scenario in every:
         for name, path in scenario.paths.items():
@@ -124,6 +131,7 @@ def test_classifiers_end_near_the_smallest_error(every):
                 assert low <= mistakes <= high
 
 
+@pytest.mark.slow
 def test_errors_are_those_of_the_state_at_that_time(every):
     scenario = every[0]
     held = {name: jnp.asarray(column) for name, column in simulate("test", SMALL.rows, scenario.sigma, 1).items()}
@@ -132,6 +140,7 @@ def test_errors_are_those_of_the_state_at_that_time(every):
     assert scenario.errors["rival", "test"][10] == error_rate(path.theta[last], held, SMALL.rows)
 
 
+@pytest.mark.slow
 def test_starts_are_shared(every):
     for scenario in every:
         assert np.array_equal(scenario.paths["lwa"].theta[0], scenario.paths["rival"].theta[0])

@@ -162,6 +162,7 @@ def test_where_a_share_of_the_budget_ends():
     assert np.isnan(first_below(np.array([9.0]), spent[:1], 4.5))
 
 
+@pytest.mark.slow
 def test_lwa_reads_n_rows_a_transition_and_metropolis_all(found):
     full, light = found.paths
     for path, rows, thinning in ((full, N, SMALL.thinning[0]), (light, SMALL.subset_size, SMALL.thinning[1])):
@@ -172,6 +173,7 @@ def test_lwa_reads_n_rows_a_transition_and_metropolis_all(found):
         assert len(path.squares) == SMALL.budget.count // rows // thinning
 
 
+@pytest.mark.slow
 def test_subsets_are_balanced_and_change_within_digits(found):
     """Exactly balanced, but for rounding; a swap is accepted where it brings a new image of the digit that leaves."""
     light = found.paths[1]
@@ -181,6 +183,7 @@ def test_subsets_are_balanced_and_change_within_digits(found):
     assert abs(found.swaps_accepted - expected) < 5 * error
 
 
+@pytest.mark.slow
 def test_lwa_is_nearer_to_the_map_at_every_share_of_the_budget(found):
     """In pixels; in control points, where the prior alone tells about what φ hides, no order is claimed."""
     d = found.at_shares["pixels"]
@@ -191,11 +194,13 @@ def test_lwa_is_nearer_to_the_map_at_every_share_of_the_budget(found):
     assert found.limit["pixels"] < d[1, -1]  # what its limit is off is not yet seen
 
 
+@pytest.mark.slow
 def test_transition_by_transition_lwa_is_not_ahead(found):
     """Its gain is that a transition is cheap: after as many of them M-H, whose posterior is narrower, is nearer."""
     assert found.same_moves[-1] > found.at_shares["pixels"][0, -1]
 
 
+@pytest.mark.slow
 def test_proposals_of_metropolis_are_adapted_to_be_smaller(found):
     """By N/n in closed form, whatever the walks have come to by the end of the budget."""
     light = found.paths[1]
@@ -206,6 +211,7 @@ def test_proposals_of_metropolis_are_adapted_to_be_smaller(found):
         np.testing.assert_allclose(ratio, N / SMALL.subset_size, rtol=0.05)
 
 
+@pytest.mark.slow
 def test_figures_and_tables(found, out):
     for name in ("templates", "distance"):
         for ending in ("png", "svg"):

@@ -68,3 +68,26 @@ def test_polishing_moves_parameters_and_derives_anew():
 def test_what_is_refused(derived, fragment):
     with pytest.raises(lwa.ModelError, match=fragment):
         sample(model(derived))
+
+
+def test_bits_do_not_depend_on_how_many_draws_there_are():
+    """Draws that are streamed to disk come in numbers of all sizes: nothing is compiled for each of them."""
+    traced = []
+
+    def derived(theta):
+        traced.append(theta)
+        return {"entropy": -(theta["w"] * jnp.log(theta["w"])).sum()}
+
+    model = lwa.Model(
+        lambda theta, y: -0.5 * (y / theta["sigma"]) ** 2,
+        lambda theta: -theta["sigma"],
+        {"sigma": 1.0, "w": np.full(3, 1 / 3)},
+        constraints={"sigma": "positive", "w": "simplex"},
+        derived=derived,
+    )
+    draws = np.random.default_rng(0).normal(size=(2, 700, 3))
+    whole = model.with_derived(draws)
+    parts = [model.with_derived(draws[:, first:last]) for first, last in [(0, 0), (0, 1), (1, 444), (444, 700)]]
+    for name, values in whole.items():
+        np.testing.assert_array_equal(np.concatenate([part[name] for part in parts], axis=1), values)
+    assert len(traced) == 1

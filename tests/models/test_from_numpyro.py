@@ -147,6 +147,12 @@ MODELS = {
     two_sites: {},
     subsampled: {},
 }
+LONG = (student, covariance, horseshoe, negative_binomial, mixture)
+"""Those that take seconds to compile."""
+each_model = pytest.mark.parametrize(
+    "model",
+    [pytest.param(model, id=model.__name__, marks=[pytest.mark.slow] if model in LONG else []) for model in MODELS],
+)
 
 
 @cache
@@ -176,7 +182,7 @@ def both(model):
     return adapted, ours, theirs
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+@each_model
 def test_densities_and_gradients_are_numpyros(model):
     with jax.enable_x64(True):
         adapted, ours, theirs = both(model)
@@ -186,7 +192,7 @@ def test_densities_and_gradients_are_numpyros(model):
     np.testing.assert_allclose(values[0][1], values[1][1], rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+@each_model
 def test_terms_are_the_rows_own(model):
     """Of any rows in any order; each counts once."""
     adapted = of(model)
@@ -201,7 +207,7 @@ def test_terms_are_the_rows_own(model):
     assert half.dtype == np.float32
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+@each_model
 def test_starts_are_thetas_of_the_model(model):
     adapted = of(model)
     assert np.isfinite(adapted.ravel(adapted.init)).all()

@@ -105,7 +105,12 @@ def of(build):
     return lwa.from_pymc(built(build))
 
 
-each_model = pytest.mark.parametrize("build", MODELS, ids=lambda build: build.__name__)
+LONG = (student, covariance, mixture)
+"""Those that take seconds to compile."""
+each_model = pytest.mark.parametrize(
+    "build",
+    [pytest.param(build, id=build.__name__, marks=[pytest.mark.slow] if build in LONG else []) for build in MODELS],
+)
 
 
 @each_model

@@ -94,7 +94,13 @@ KERNELS = {
     "HMC at a reference": (HMC(), "calibrated"),
     "NUTS": (NUTS(), "powered"),
 }
+LONG = ("Blockwise at a reference", "HMC at a reference", "NUTS")
+"""Those that take seconds to compile."""
 every_kernel = pytest.mark.parametrize(("kernel", "target"), KERNELS.values(), ids=KERNELS)
+every_kernel_in_its_time = pytest.mark.parametrize(
+    ("kernel", "target"),
+    [pytest.param(*KERNELS[name], id=name, marks=[pytest.mark.slow] if name in LONG else []) for name in KERNELS],
+)
 
 
 def fit(kernel, target, **options):
@@ -148,7 +154,7 @@ def full_log_posterior(theta):
     return Terms(prior, rows, prior + rows.sum())
 
 
-@every_kernel
+@every_kernel_in_its_time
 def test_all_rows_give_the_same_kernel_on_the_full_posterior(kernel, target):
     """n = N: the same keys give the draws of a plain loop over `kernel.step`, untuned and without a subset."""
     draws = 40
@@ -204,7 +210,9 @@ def test_what_is_learnt_is_frozen_by_a_gain_of_zero_and_keeps_its_types(kernel, 
 
 
 @pytest.mark.parametrize(
-    "kernel", [Blockwise(), HMC(), pytest.param(NUTS(), marks=pytest.mark.slow)], ids=["Blockwise", "HMC", "NUTS"]
+    "kernel",
+    [pytest.param(Blockwise(), marks=pytest.mark.slow), HMC(), pytest.param(NUTS(), marks=pytest.mark.slow)],
+    ids=["Blockwise", "HMC", "NUTS"],
 )
 def test_block_length_changes_no_bit_and_nothing_is_traced_again(monkeypatch, kernel):
     traced = []

@@ -91,7 +91,7 @@ def test_rows_come_as_often_as_q_says():
     assert len(seen) == 1000
 
 
-@pytest.mark.parametrize("n", [3, 7, 40])
+@pytest.mark.parametrize("n", [3, 7, pytest.param(40, marks=pytest.mark.slow)])
 def test_each_slot_keeps_to_its_stratum(n):
     """Every stratum has its slots, whose laws add up to n q': Σ_i q_i(k) c_k = n/N whatever the row."""
     strata = np.repeat([2, 0, 4, 2], [30, 2, 20, 48])

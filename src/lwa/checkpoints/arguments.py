@@ -65,12 +65,13 @@ def rebuilt(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     home, _, name = str(value.get("lwa")).partition(".")
-    own = {field: rebuilt(one) for field, one in value.get("fields", {}).items()}
-    if home == "RowReads":
-        return RowReads(**own)
-    if home not in HOMES or name not in HOMES[home].__all__:
+    own = {str(field): rebuilt(one) for field, one in dict(value.get("fields", {})).items()}
+    made: Any = RowReads if home == "RowReads" else None
+    if home in HOMES and name in HOMES[home].__all__:
+        made = getattr(HOMES[home], name)
+    if not (isinstance(made, type) and is_dataclass(made)):
         raise RunFolderError(f"A run names {value.get('lwa')!r}, which is nothing of lwa's. It is not lwa's own.")
     passed = [one for field in SPREAD if field in own for one in own.pop(field)]
     if name == "Combine":
         own.pop("column", None)  # that of its parts
-    return getattr(HOMES[home], name)(*passed, **own)
+    return made(*passed, **own)

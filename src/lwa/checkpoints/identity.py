@@ -22,8 +22,10 @@ from lwa.rows.slots import fill_up
 PROBES = 3
 """Values of θ at which the log density is kept."""
 PROBE_ROWS = 256
-MAY_DIFFER = ("draws", "budget", "keep_tune", "checkpoint")
+MAY_DIFFER = ("draws", "budget")
 """Settings that no draw depends on."""
+PROCESSOR = "processor"
+"""Compiled programs round alike on processors of one kind."""
 ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
@@ -36,37 +38,39 @@ def identity_of(run: Run) -> dict[str, Any]:
         "rows": run.survey.length,
         "fingerprint of the data": run.survey.fingerprint,
         "model": fingerprint(model, rows),
-        "probes": probes.tolist(),
+        "start, and probes around it": probes.tolist(),
         "log densities": log_densities(model, rows, probes).tolist(),
         **settings,
         "cohort_chains": len(run.cohorts[0].chains),
         "precision in use": np.dtype(run.problem.dtype).name,
         "lwa": __version__,
         **{name: version(name) for name in ("jax", "jaxlib", "numpy")},
-        "processor": processor(),
+        PROCESSOR: processor(),
     }
 
 
-def require_same(then: dict[str, Any], run: Run, folder: Path) -> None:
-    """Refuse to go on with another run, and name what is different."""
+def require_same(then: dict[str, Any], run: Run, folder: Path) -> list[str]:
+    """Refuse to go on with another run, and name what is different; returns what is to be known of one that goes on."""
     now = identity_of(run)
-    model, rows = run.layout.model, run.layout.full
-    differences = [
-        f"{name}: {shortened(then.get(name))} then, {shortened(now[name])} now"
-        for name in now
-        if name not in ("probes", "log densities") and then.get(name) != now[name]
-    ]
-    probes = np.array(then["probes"])
-    if probes.shape[-1:] == (model.dimension,):
-        found, held = log_densities(model, rows, probes), np.array(then["log densities"])
-        if not np.allclose(found, held, rtol=1e-9, atol=0, equal_nan=True) and not differences:
-            worst = int(np.nanargmax(np.abs(found - held)))
-            differences.append(f"the model: log density {held[worst]:.10g} at a probe then, {found[worst]:.10g} now")
-    if differences:
+    told = {name: f"{name}: {shortened(then.get(name))} then, {shortened(now[name])} now" for name in now}
+    differences = [name for name in now if name != "log densities" and then.get(name) != now[name]]
+    elsewhere = PROCESSOR in differences
+    named = [told[name] for name in differences if name != PROCESSOR]
+    held, found = np.array(then["log densities"], float), np.array(now["log densities"])
+    if not named and not np.allclose(found, held, rtol=1e-9, atol=0):
+        worst = int(np.argmax(np.abs(found - held)))
+        named = [f"the model: log density {held[worst]:.10g} at a probe then, {found[worst]:.10g} now"]
+    if named:
         raise RunFolderError(
-            f"{folder} was begun differently, so its draws cannot be continued: {'; '.join(differences)}. Pass what it "
+            f"{folder} was begun differently, so its draws cannot be continued: {'; '.join(named)}. Pass what it "
             "was begun with, or begin a new run in another folder."
         )
+    if not elsewhere:
+        return []
+    return [
+        f"The run goes on with another {told[PROCESSOR]}: its further draws are as good, but may differ in their last "
+        "bits from those that it would have made there."
+    ]
 
 
 def shortened(value: Any) -> str:
@@ -111,7 +115,7 @@ def fingerprint(model: Model, rows: Rows) -> str:
 
 
 def processor() -> str:
-    """Its kind: compiled programs round alike on processors of one kind."""
+    """Its kind."""
     try:
         told = Path("/proc/cpuinfo").read_text()
     except OSError:

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from lwa.algorithm import Subset
 from lwa.blocks import Player, Run, Sofar, recorders_of
 from lwa.conclusion import variables_of
 from lwa.errors import RunFolderError
@@ -18,12 +19,15 @@ from lwa.exact import surrogates_of
 from lwa.pipeline import Held
 from lwa.recording import Kept, Recorder, stack
 from lwa.run_folder.generations import Arrays, Generation, write
-from lwa.run_folder.stream import FILE, Stream, record_of
+from lwa.run_folder.saved import MANIFEST
+from lwa.run_folder.stream import FILE, Stream, record_of, stream_of
 from lwa.segments import Playing
 from lwa.subsets.tape import Queue, Written
 
 EVERY = 5.0
-"""Seconds between two generations; a longer time where writing one takes more than a hundredth of it."""
+"""Seconds between two generations, at the least."""
+SHARE = 0.01
+"""Of the time, that writing them may take."""
 COUNTERS = ("position", "invalid", "refreshed", "transitions", "infeasible", "furthest", "accepted")
 """What a player counts, by the names it has for it."""
 
@@ -36,23 +40,37 @@ class Folder:
     run: Run
     description: dict[str, Any]
     begun: Generation | None = None
-    every: float = EVERY
-    stream: Stream | None = field(default=None, init=False)
+    stream: Stream = field(init=False)
     number: int = field(default=0, init=False)
-    kept_at: float = field(default=0.0, init=False)
+    due: float = field(default=0.0, init=False)  # when the next generation is
     failed: str = field(default="", init=False)  # why the last state is not on disk
 
-    def take_up(self, player: Player, sofar: Sofar) -> None:
-        """Put both where the checkpoint was made."""
-        self.kept_at = time.monotonic()
+    def __post_init__(self) -> None:
+        """No draws yet."""
         none = variables_of(self.run, nothing(self.run))
         self.stream = Stream(self.path / FILE, record_of(none), self.run.settings.chains)
+
+    def take_up(self, player: Player, sofar: Sofar) -> None:
+        """Put both where the checkpoint was made; a new run is kept at once, so that a folder that will not do is known
+        before there is anything to lose."""
         if self.begun is None:
-            self.keep(player, sofar)  # so that there is something to go on from whatever happens first
-            return
-        head, arrays = self.begun.head, self.begun.arrays
-        self.number = self.begun.number
-        self.stream.draws, self.stream.checksum = head["stream"]["draws"], head["stream"]["crc32"]
+            self.keep(player, sofar)
+        else:
+            try:
+                self._take_up(self.begun, player, sofar)
+            except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+                raise RunFolderError(
+                    f"State {self.begun.number} of {self.path} is not lwa's own ({type(error).__name__}: {error}). "
+                    "Begin the run anew in another folder."
+                ) from error
+        self.due = time.monotonic() + EVERY
+
+    def _take_up(self, begun: Generation, player: Player, sofar: Sofar) -> None:
+        head, arrays = begun.head, begun.arrays
+        self.number = begun.number
+        fresh, self.stream = self.stream, stream_of(self.path, head["stream"])
+        if (self.stream.record, self.stream.chains) != (fresh.record, fresh.chains):
+            raise ValueError("its draws are those of another model")
         for name in COUNTERS:
             setattr(player, name, head[name])
         player.blocks = replace(player.blocks, moves=head["block"])
@@ -78,49 +96,56 @@ class Folder:
     def after_block(self, player: Player, sofar: Sofar) -> None:
         """A generation, if the last is old enough."""
         began = time.monotonic()
-        if began - self.kept_at < self.every:
+        if began < self.due:
             return
         self.keep(player, sofar)
-        self.kept_at = time.monotonic()
-        self.every = max(EVERY, 100 * (self.kept_at - began))
+        ended = time.monotonic()
+        self.due = ended + max(EVERY, (ended - began) / SHARE)
 
     def finish(self, player: Player, sofar: Sofar) -> dict[str, NDArray[Any]]:
-        """The last generation, and all draws: as they lie on disk, or in memory too where that takes no more."""
-        assert self.stream is not None
+        """The last generation, and all draws: views of their file, or copies where it takes no more."""
         try:
             self.keep(player, sofar)
             return self.stream.variables()
         except RunFolderError as error:
             self.failed = str(error)
-            there = self.stream.variables()
-            left = min(self.run.settings.draws, sofar.draws) - self.stream.draws if sofar.tuned is not None else 0
-            if left <= 0:
+            there, left = self.stream.variables(), self._ready(sofar)
+            if left == 0:
                 return there
             here = self._first(sofar, left)
             return {name: np.concatenate([values, here[name]], axis=1) for name, values in there.items()}
 
     def keep(self, player: Player, sofar: Sofar) -> None:
-        """Draws first, then what says how many of them count."""
-        assert self.stream is not None
+        """Draws first, then what says how many of them count.
+
+        A torn run has no state to keep. Its draws are kept all the same, by the manifest that follows; whoever goes on
+        from the state before makes them again.
+        """
         try:
             self._stream(sofar)
-            head, arrays = self._held(player, sofar)
-            self.number += 1
-            write(self.path, self.number, head, arrays)
+            if not sofar.torn:
+                write(self.path, self.number + 1, *self._held(player, sofar))
+                self.number += 1
+                (self.path / MANIFEST).unlink(missing_ok=True)  # of the run as it was when it last stopped
         except OSError as error:
+            resume = f"lwa.resume({str(self.path)!r}, model, data)"
             raise RunFolderError(
-                f"Cannot write a checkpoint to {self.path}: {error.strerror or error}. What was kept before is there: "
-                f"make room, then lwa.resume({str(self.path)!r}, model, data) goes on from it."
+                f"Cannot write a checkpoint to {self.path}: {error.strerror or error}. "
+                + (f"Make room, then {resume} goes on from the one before." if self.number else "Pass another folder.")
             ) from error
 
     def _stream(self, sofar: Sofar) -> None:
         """Draws that every chain has, to disk."""
-        assert self.stream is not None
-        ready = min(self.run.settings.draws, sofar.draws) - self.stream.draws if sofar.tuned is not None else 0
-        if ready > 0:
+        if ready := self._ready(sofar):
             self.stream.append(self._first(sofar, ready))
             for recorder in sofar.recorders:  # only now that they are on disk
                 recorder.drop(ready)
+
+    def _ready(self, sofar: Sofar) -> int:
+        """Draws that every chain has, and that are not on disk."""
+        if sofar.tuned is None:
+            return 0
+        return max(0, min(self.run.settings.draws, sofar.draws) - self.stream.draws)
 
     def _first(self, sofar: Sofar, draws: int) -> dict[str, NDArray[Any]]:
         """The first so many draws that are in memory, by "group/name"."""
@@ -129,7 +154,6 @@ class Folder:
 
     def _held(self, player: Player, sofar: Sofar) -> tuple[dict[str, Any], Arrays]:
         """All that a later process needs."""
-        assert self.stream is not None
         arrays: Arrays = {}
         put_down(sofar.path, "path", arrays)
         if sofar.tuned is None:
@@ -147,14 +171,15 @@ class Folder:
             "tuned": sofar.tuned,
             "thinning": sofar.thinning,
             "block": player.blocks.moves,
-            "rate": player.rate,
             "clock": player.clock,
             "tune_clock": sofar.tune_clock,
             "rows": player.meter.rows,
             "seconds": time.monotonic() - player.meter.start,
             "cohorts": cohorts,
             "surrogates": bool(sofar.surrogates),
+            "seconds_left": player.meter.seconds_left(),
             "written": time.time(),
+            "wanted": None if self.run.settings.filling else self.run.settings.draws,
         } | {name: getattr(player, name) for name in COUNTERS}
         return head, arrays
 
@@ -175,7 +200,7 @@ def put_down(recorders: Sequence[Recorder], name: str, arrays: Arrays) -> None:
 
 def put_back(recorders: Sequence[Recorder], name: str, arrays: Arrays, run: Run) -> None:
     """The other way round."""
-    like = jax.tree.structure(nothing(run))
+    like = nothing(run)
     for chain, recorder in enumerate(recorders):
         recorder.open = arrays[f"{name}/open"][chain]
         recorder.count, recorder.taken = map(int, arrays[f"{name}/counts"][chain])
@@ -194,9 +219,11 @@ def put_down_cohort(cohort: Playing, name: str, arrays: Arrays) -> dict[str, Any
 def take_up_cohort(cohort: Playing, name: str, head: dict[str, Any], arrays: Arrays) -> None:
     """The other way round; a tape that has written a page shows the structure that pages have."""
     fresh = cohort.held()
-    like = jax.tree.structure((fresh.state, fresh.written.U, fresh.recent, fresh.written.queues))
+    like = (fresh.state, fresh.written.U, fresh.recent, fresh.written.queues)
     state, U, recent, queues = leaves_back(name, like, arrays)
-    store = leaves_back(f"{name}/store", cohort.pages(), arrays) if head["store"] else None
+    require_alike((state, U), like[:2])
+    require_rows(U, cohort)
+    store = leaves_back(f"{name}/store", cohort.page_in_store(), arrays) if head["store"] else None
     queues = [Queue(*queue) for queue in queues]
     cohort.go_on_from(Held(head["moves"], state, Written(U, store, queues, head["pages"]), recent))
 
@@ -209,7 +236,9 @@ def put_down_tuned(cohort: Playing, name: str, arrays: Arrays) -> dict[str, Any]
 
 def take_up_tuned(cohort: Playing, name: str, head: dict[str, Any], arrays: Arrays) -> None:
     """The other way round."""
-    cohort.stand(leaves_back(name, jax.tree.structure(cohort.state), arrays), head["moves"])
+    state = leaves_back(name, cohort.state, arrays)
+    require_alike(state, cohort.state)
+    cohort.stand(state, head["moves"])
 
 
 def put_down_surrogates(sofar: Sofar, arrays: Arrays) -> None:
@@ -225,9 +254,11 @@ def take_up_surrogates(sofar: Sofar, run: Run, arrays: Arrays) -> None:
     """The other way round."""
     sofar.surrogates = surrogates_of(run.cohorts, sofar.thinning)
     for number, surrogate in enumerate(sofar.surrogates):
-        like = jax.tree.structure((surrogate.U, surrogate.theta, np.array(0)))
-        surrogate.U, surrogate.theta, done = leaves_back(f"surrogate{number}", like, arrays)
-        surrogate.done = int(done)
+        like = (surrogate.U, surrogate.theta, np.array(0))
+        U, theta, done = leaves_back(f"surrogate{number}", like, arrays)
+        require_alike((U, theta, done), like)
+        require_rows(U, run.cohorts[number])
+        surrogate.U, surrogate.theta, surrogate.done = U, theta, int(done)
     if "values0" in arrays:
         sofar.values = [arrays[f"values{number}"] for number in range(len(sofar.surrogates))]
 
@@ -238,5 +269,19 @@ def leaves_down(name: str, tree: Any, arrays: Arrays) -> None:
 
 
 def leaves_back(name: str, like: Any, arrays: Arrays) -> Any:
-    """The pytree of which they are the leaves."""
-    return jax.tree.unflatten(like, [arrays[f"{name}.{i}"] for i in range(like.num_leaves)])
+    """The pytree of which they are the leaves, of the structure of `like`."""
+    leaves = [arrays[f"{name}.{i}"] for i, _ in enumerate(jax.tree.leaves(like))]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def require_alike(tree: Any, like: Any) -> None:
+    """Refuse arrays that are not of the shapes and types that this run has: no program was compiled for them."""
+    for found, own in zip(jax.tree.leaves(tree), jax.tree.leaves(like), strict=True):
+        if (found.shape, found.dtype) != (own.shape, own.dtype):
+            raise ValueError(f"{found.dtype} {found.shape} in place of {own.dtype} {own.shape}")
+
+
+def require_rows(U: Subset, cohort: Playing) -> None:
+    """Refuse a subset of rows that are not there: compiled loops would read past the end."""
+    if U.indices.size and not (U.indices.min() >= 0 and U.indices.max() < len(cohort.problem.subsets.rows)):
+        raise IndexError("a subset holds rows that the data do not have")

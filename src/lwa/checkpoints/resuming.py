@@ -2,7 +2,8 @@
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,13 @@ from lwa.checkpoints.keeping import Folder
 from lwa.conclusion import labels_of
 from lwa.errors import InputError, LwaWarning, RunFolderError
 from lwa.result import Home, Result
-from lwa.run_folder.generations import NAMES, Generation, generations
-from lwa.run_folder.saved import MANIFEST, SOURCE
+from lwa.run_folder.generations import Generation, generations
+from lwa.run_folder.lock import alone_in, require_idle
+from lwa.run_folder.saved import discard, holds_run, require_free
 from lwa.run_folder.stream import FILE, stream_of
+
+STRANGE = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
+"""What comes of reading a state that is whole, but was not written by lwa."""
 
 
 @dataclass(frozen=True)
@@ -38,38 +43,47 @@ class Begun:
         return described
 
 
-def require_new(folder: Path) -> None:
+@dataclass(frozen=True)
+class Fresh:
+    """How a new run is begun."""
+
+    told: Mapping[str, Any] | None = None  # whatever a later process should know, as JSON
+    replaces: bool = False  # a run that is in the folder already
+
+
+FRESH = Fresh()
+
+
+def require_new(folder: Path, fresh: Fresh) -> None:
     """Refuse a folder that is in use, before anything is computed."""
-    if folder.is_dir() and (any(folder.glob(NAMES)) or (folder / MANIFEST).exists()):
+    require_free(folder)
+    require_idle(folder)
+    require_no_run(folder, fresh)
+
+
+def require_no_run(folder: Path, fresh: Fresh) -> None:
+    """Refuse to write over a run, unless that is what is wanted."""
+    if holds_run(folder) and not fresh.replaces:
         raise RunFolderError(
             f"{folder} holds a run already. lwa.resume({str(folder)!r}, model, data) goes on with it; else pass "
             "checkpoint= with a new folder."
-        )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / "state.partial"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise RunFolderError(
-            f"Cannot keep a run in {folder}: {error.strerror or error}. Pass checkpoint= with a folder that you may "
-            "write to."
-        ) from None
-    if strange := [entry.name for entry in folder.iterdir() if entry.name not in (FILE, SOURCE)]:
-        raise RunFolderError(
-            f"{folder} holds other files ({strange[0]!r}, for example) and no run. Pass checkpoint= with a new or "
-            "empty folder."
         )
 
 
 def taken_up(folder: str | os.PathLike[str]) -> Begun:
     """The last state of a run that is whole, draws included."""
     path, faults = Path(folder), list[str]()
+    require_idle(path)
     for generation, fault in generations(path):
         if generation is None:
             faults.append(fault)
             continue
-        if wrong := stream_of(path, generation.head["stream"]).verify():
+        try:
+            wrong = stream_of(path, generation.head["stream"]).verify()
+        except (*STRANGE, RunFolderError) as error:
+            faults.append(f"state {generation.number} is not lwa's own ({error})")
+            continue
+        if wrong:
             faults.append(f"{FILE} does not hold the draws of state {generation.number}: {wrong}")
             continue
         return Begun(path, generation, faults)
@@ -77,12 +91,21 @@ def taken_up(folder: str | os.PathLike[str]) -> Begun:
     raise RunFolderError(f"{folder} holds no checkpoint to go on from: {found}. Begin the run anew in another folder.")
 
 
-def arguments_of(begun: Begun, given: Mapping[str, Any], draws: Any, budget: Any) -> dict[str, Any]:
-    """The arguments of the call that began it, and what is asked for now."""
-    kept = begun.description["asked"]
+def arguments_of(
+    begun: Begun, given: Mapping[str, Any], draws: Any, budget: Any, names: Collection[str]
+) -> dict[str, Any]:
+    """The arguments of the call that began it, and what is asked for now; `names` are all that there are."""
+    if strange := [name for name in given if name not in names]:
+        raise InputError(
+            f"lwa.resume has no argument {strange[0]!r}. Pass what lwa.sample was called with, or nothing."
+        )
+    with of_lwas_own(begun.path):
+        kept = begun.description["asked"]
+        if {*kept["arguments"], *kept["unkept"]} != set(names):
+            raise KeyError("arguments of another version")
+        rebuilt = from_json(kept, given, begun.path)
+        there = int(begun.generation.head["stream"]["draws"])
     for name, value in given.items():
-        if name not in kept["arguments"] and name not in kept["unkept"]:
-            raise InputError(f"lwa.resume has no argument {name!r}. Pass what lwa.sample was called with, or nothing.")
         try:
             now = held(value)
         except Unkept:
@@ -92,38 +115,78 @@ def arguments_of(begun: Begun, given: Mapping[str, Any], draws: Any, budget: Any
                 f"{begun.path} was begun with {name}={kept['arguments'][name]!r}, so its draws cannot be continued "
                 f"with {name}={now!r}. Leave it out, or begin a new run in another folder."
             )
-    asked = from_json(kept, given, begun.path)
-    there = begun.generation.head["stream"]["draws"]
-    if draws is not None:
-        if isinstance(draws, int) and draws < there:
-            raise InputError(f"{begun.path} has {there} draws already. Pass draws={there} or more.")
-        asked["draws"] = draws
-    if budget is not None:
-        asked["budget"] = budget
-    return asked
+    if isinstance(draws, int) and draws < there:
+        raise InputError(f"{begun.path} has {there} draws already. Pass draws={there} or more.")
+    more = {"draws": draws, "budget": budget}
+    return rebuilt | {name: value for name, value in more.items() if value is not None}
 
 
 def starts_of(begun: Begun) -> list[NDArray[np.float64]] | None:
     """Where its chains began, if that was given: the mode was looked for from there."""
-    starts = begun.description["starts"]
-    return None if starts is None else [np.array(start) for start in starts]
+    with of_lwas_own(begun.path):
+        starts = begun.description["starts"]
+        return None if starts is None else [np.array(start, np.float64) for start in starts]
 
 
-def opened(run: Run, asked: Mapping[str, Any], starts: Any, begun: Begun | None) -> Folder:
-    """The keeper of a run that is prepared."""
+@contextmanager
+def opened(
+    run: Run, asked: Mapping[str, Any], starts: Any, begun: Begun | None, fresh: Fresh
+) -> Iterator[Folder | None]:
+    """The keeper of a run that is prepared, alone in its folder; None for one that is not kept."""
     path = run.settings.checkpoint
-    assert path is not None
-    if begun is not None:
-        require_same(begun.description["identity"], run, path)
-        return Folder(path, run, begun.description, begun.generation)
-    kept = {name: value for name, value in asked.items() if name != "checkpoint"}
-    description = {
-        "asked": as_json(kept | {"seed": run.settings.seed, "subset_size": run.settings.subset_size}),
-        "starts": None if starts is None else [start.tolist() for start in starts],
-        "identity": identity_of(run),
-        "result": described(run),
-    }
-    return Folder(path, run, description)
+    if path is None:
+        yield None
+        return
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(
+            f"Cannot keep a run in {path}: {error.strerror or error}. Pass checkpoint= with a folder that you may "
+            "write to."
+        ) from None
+    with alone_in(path):
+        if begun is not None:
+            yield Folder(path, run, begun.description, begun.generation)
+            return
+        require_no_run(path, fresh)  # which another process may have made meanwhile
+        discard(path)
+        settled = dict(asked) | {"seed": run.settings.seed, "subset_size": run.settings.subset_size}
+        del settled["checkpoint"]
+        description = {
+            "asked": as_json(settled),
+            "starts": None if starts is None else [start.tolist() for start in starts],
+            "identity": identity_of(run),
+            "result": described(run),
+            "told": fresh.told,
+        }
+        yield Folder(path, run, description)
+
+
+def known(run: Run, begun: Begun | None) -> Run:
+    """The run, if it is the one that was begun, with what is to be known of its going on."""
+    if begun is None:
+        return run
+    assert run.settings.checkpoint is not None
+    with of_lwas_own(begun.path):
+        remarks = require_same(begun.description["identity"], run, begun.path)
+    remarks = [*(f"{fault}. The run went on from the state before it." for fault in begun.faults), *remarks]
+    for remark in remarks:
+        warnings.warn(remark, LwaWarning, stacklevel=4)
+    return replace(run, warned=[*remarks, *run.warned])
+
+
+@contextmanager
+def of_lwas_own(path: Path) -> Iterator[None]:
+    """A state that is whole but says what no state of lwa says is refused in a sentence."""
+    try:
+        yield
+    except (InputError, RunFolderError):
+        raise
+    except STRANGE as error:
+        raise RunFolderError(
+            f"The state of {path} is not lwa's own ({type(error).__name__}: {error}). Begin the run anew in another "
+            "folder, or go on with the lwa that wrote it."
+        ) from None
 
 
 def described(run: Run) -> dict[str, Any]:
@@ -143,11 +206,13 @@ def described(run: Run) -> dict[str, Any]:
 
 def closed(keeper: Folder, result: Result) -> Result:
     """The run that is over, its draws on disk; `lwa.load` reads it from now on."""
-    assert keeper.stream is not None
-    if keeper.failed:
-        remarks = [*result.attributes["warnings"], keeper.failed]
-        warnings.warn(keeper.failed, LwaWarning, stacklevel=3)
-        return replace(result, attributes={**result.attributes, "warnings": remarks})
-    kept = replace(result, home=Home(keeper.path, keeper.stream.segment()))
-    kept.save(keeper.path)
-    return kept
+    failed = keeper.failed
+    if not failed:
+        kept = replace(result, home=Home(keeper.path, keeper.stream.segment()))
+        try:
+            kept.save(keeper.path)
+            return kept
+        except RunFolderError as error:
+            failed = str(error)
+    warnings.warn(failed, LwaWarning, stacklevel=4)
+    return replace(result, attributes={**result.attributes, "warnings": [*result.attributes["warnings"], failed]})

@@ -8,10 +8,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from lwa.checkpoints.resuming import of_lwas_own
 from lwa.errors import RunFolderError
 from lwa.result import Result, in_groups
 from lwa.run_folder.generations import generations
-from lwa.run_folder.saved import MANIFEST
+from lwa.run_folder.lock import goes_on
+from lwa.run_folder.saved import MANIFEST, read_run
 from lwa.run_folder.stream import stream_of
 
 SECONDS = 2.0
@@ -28,7 +30,7 @@ def follow(folder: Path, *, once: bool) -> None:
         return
     try:
         with Live(seen(folder), console=console, auto_refresh=False) as live:
-            while not (folder / MANIFEST).exists():
+            while goes_on(folder):
                 time.sleep(SECONDS)
                 live.update(seen(folder), refresh=True)
     except KeyboardInterrupt:
@@ -48,10 +50,15 @@ def facts(folder: Path) -> dict[str, str]:
     head: dict[str, Any] | None = next((one.head for one, _ in generations(folder) if one is not None), None)
     if head is None:
         raise RunFolderError(f"{folder} holds no run that is kept while it goes on. Pass the folder of one.")
-    asked = head["description"]["asked"]["arguments"]
-    over = (folder / MANIFEST).exists()
-    draws, wanted = head["stream"]["draws"], asked.get("draws")
-    told = {"state": "over" if over else f"kept {max(0.0, time.time() - head['written']):.0f} s ago"}
+    with of_lwas_own(folder):
+        return facts_of(folder, head)
+
+
+def facts_of(folder: Path, head: dict[str, Any]) -> dict[str, str]:
+    """What a state says, and whether there will be another."""
+    asked, draws, wanted = head["description"]["asked"]["arguments"], head["stream"]["draws"], head["wanted"]
+    running = goes_on(folder)
+    told = {"state": state_of(folder, head, running=running)}
     if head["tuned"] is None:
         told["tune"] = f"{head['position']:,} of {asked['tune']:,} moves"
     else:
@@ -60,11 +67,30 @@ def facts(folder: Path) -> dict[str, str]:
         told |= mixing(folder, head)
     told["U refreshed"] = f"{head['refreshed'] / max(1, head['transitions']):.2f} of its proposals"
     told["seconds"] = f"{head['seconds']:.0f}"
-    if not over and isinstance(wanted, int) and head["clock"]:
-        (first, began), (_, now) = head["clock"][0], head["clock"][-1]
-        if draws > first:
-            told["time left"] = f"about {(wanted - draws) * (now - began) / (draws - first):.0f} s"
+    if running and (left := seconds_left(head)) < float("inf"):
+        told["time left"] = f"about {max(0.0, left):.0f} s"
     return told
+
+
+def seconds_left(head: dict[str, Any]) -> float:
+    """Until the draws are there, at the speed so far, or the budget is spent."""
+    spent, draws, left = time.time() - head["written"], head["stream"]["draws"], head["seconds_left"]
+    if head["wanted"] is not None and head["clock"]:
+        (first, began), (last, now) = head["clock"][0], head["clock"][-1]
+        if last > first:
+            left = min(left, (head["wanted"] - draws) * (now - began) / (last - first))
+    return float(left) - spent
+
+
+def state_of(folder: Path, head: dict[str, Any], *, running: bool) -> str:
+    """Whether it goes on, is over, or can go on."""
+    ago = f"kept {max(0.0, time.time() - head['written']):.0f} s ago"
+    if running:
+        return f"running, {ago}"
+    if not (folder / MANIFEST).exists():
+        return f"ended without notice, {ago}; lwa resume {folder} goes on"
+    stopped = read_run(folder)[1]["attributes"]["stopped"]
+    return f"{stopped}; lwa resume {folder} goes on" if stopped else "over"
 
 
 def mixing(folder: Path, head: dict[str, Any]) -> dict[str, str]:
@@ -75,7 +101,8 @@ def mixing(folder: Path, head: dict[str, Any]) -> dict[str, str]:
     )
     labels = head["description"]["result"]
     table = Result(posterior, stats, {}, labels["dims"], labels["coords"]).summary(kind="diagnostics")
+    of_all = head["stream"]["draws"] / min(LOOKED_AT, head["stream"]["draws"])
     return {
-        "effective draws": f"{table['ess_bulk'].astype(float).min():,.0f}, of the worst parameter",
+        "effective draws": f"about {of_all * table['ess_bulk'].astype(float).min():,.0f}, of the worst parameter",
         "R-hat": f"{table['r_hat'].astype(float).max():.3f}, of the worst parameter",
     }

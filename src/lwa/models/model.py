@@ -204,8 +204,8 @@ class Model:
         free = self.free_by_name(draws)
         if self.constrained:
             with jax.enable_x64(True):
-                found = constrain(self, draws.reshape(-1, self.dimension).astype(np.float64))
-            free = dict(zip(self.shapes, map(np.asarray, found), strict=True))
+                found = in_batches(partial(constrain, self), draws.reshape(-1, self.dimension))
+            free = dict(zip(self.shapes, found, strict=True))
         return {name: free[name].reshape((*draws.shape[:-1], *shape)) for name, shape in self.shapes.items()}
 
     def free_by_name(self, draws: np.ndarray) -> dict[str, np.ndarray]:
@@ -218,9 +218,8 @@ class Model:
         if self.derived is None:
             return named
         with jax.enable_x64(True):
-            found = derive(self, draws.reshape(-1, self.dimension).astype(np.float64))
-        arrays = {name: np.asarray(values) for name, values in found.items()}
-        return named | {name: array.reshape((*draws.shape[:-1], *array.shape[1:])) for name, array in arrays.items()}
+            found = in_batches(partial(derive, self), draws.reshape(-1, self.dimension))
+        return named | {name: array.reshape((*draws.shape[:-1], *array.shape[1:])) for name, array in found.items()}
 
     @cached_property
     def of_units(self) -> "Model":
@@ -267,6 +266,22 @@ def sums_one_by_one(log_likelihood: Callable[[Any, Any], Any], theta: Any, units
         return float(as_terms(ask(log_likelihood, theta, rows), stop)[units.scored[i, :stop]].sum())
 
     return np.array([one(i) for i in range(len(units.scored))])
+
+
+BATCH = 256
+"""Vectors that are mapped at once."""
+
+
+def in_batches(function: Callable[[np.ndarray], Any], vectors: np.ndarray) -> Any:
+    """A function of a batch of vectors, of all of them: one program, whose bits do not depend on how many there are.
+
+    Draws that are streamed to disk come in numbers of all sizes, each of which would be compiled anew and kept.
+    """
+    count = len(vectors)
+    padded = np.zeros((max(1, -(-count // BATCH)) * BATCH, vectors.shape[1]))
+    padded[:count] = vectors
+    parts = [function(padded[first : first + BATCH]) for first in range(0, len(padded), BATCH)]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *parts)
 
 
 @partial(jax.jit, static_argnames=("model",))

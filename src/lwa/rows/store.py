@@ -58,7 +58,12 @@ class StoredColumn:
     def of(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Its values in rows of its dtype."""
         values = rows[:, self.position]
-        return values if self.ranks is None else self.ranks[values]
+        try:
+            return values if self.ranks is None else self.ranks[values]
+        except IndexError:
+            raise DataError(
+                f"column {self.name!r} holds codes of levels that it does not have. Convert it again."
+            ) from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,16 +172,14 @@ def open_store(path: str | os.PathLike[str], *, check: bool = True) -> StoreRows
     """
     folder = Path(path).expanduser()
     manifest = read_manifest(folder)
-    if check:
-        changes = source_changes(manifest)
-        if changes:
+    try:
+        if check and (changes := source_changes(manifest)):
             given = manifest["source"]["given"]
             raise DataError(
                 f"the source of '{folder}' has changed since it was converted: {'; '.join(changes)}. Convert it again "
                 f"with lwa.rows.convert({given!r}, {str(folder)!r}, overwrite=True), or take the rows as they were "
                 f"with lwa.rows.open_store({str(folder)!r}, check=False)."
             )
-    try:
         columns = {entry["name"]: _column(entry) for entry in manifest["columns"]}
         shards = tuple(_shard(folder, manifest, entry) for entry in _files(manifest))
         by_dtype: dict[str, list[NDArray[Any]]] = {}
@@ -188,7 +191,9 @@ def open_store(path: str | os.PathLike[str], *, check: bool = True) -> StoreRows
         lengths = {len(group) for group in groups.values()}
         if lengths != {manifest["rows"]} or {column.dtype for column in columns.values()} != set(groups):
             raise _damaged(folder, manifest, f"it holds {sorted(lengths)} rows, its manifest says {manifest['rows']}")
-    except (KeyError, TypeError, ValueError) as error:
+        for column in columns.values():
+            _require_place(column, by_dtype[column.dtype][0].shape[1])
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         if isinstance(error, DataError):
             raise
         raise _damaged(folder, manifest, f"its manifest is not lwa's own ({error!r})") from error
@@ -236,6 +241,14 @@ def _column(entry: dict[str, Any]) -> StoredColumn:
     )
 
 
+def _require_place(column: StoredColumn, width: int) -> None:
+    """Refuse a column that is not in its files, or whose codes stand for nothing."""
+    if not 0 <= column.position < width:
+        raise ValueError(f"column {column.name!r} is at {column.position} of {width}")
+    if column.ranks is not None and sorted(column.ranks) != list(range(len(column.levels or ()))):
+        raise ValueError(f"column {column.name!r} has other codes than levels")
+
+
 def _shard(folder: Path, manifest: dict[str, Any], entry: dict[str, Any]) -> NpyRows:
     if Path(entry["file"]).name != entry["file"]:
         raise _damaged(folder, manifest, f"its manifest names a file outside of it, {entry['file']!r}")
@@ -254,7 +267,8 @@ def _shard(folder: Path, manifest: dict[str, Any], entry: dict[str, Any]) -> Npy
 
 
 def _damaged(folder: Path, manifest: dict[str, Any], what: str) -> DataError:
-    given = manifest.get("source", {}).get("given") or "source"
+    source = manifest.get("source")
+    given = (source.get("given") if isinstance(source, dict) else None) or "source"
     return DataError(
         f"the store '{folder}' is damaged: {what}. Convert it again with lwa.rows.convert({given!r}, {str(folder)!r}, "
         "overwrite=True)."

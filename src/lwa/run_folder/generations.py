@@ -8,6 +8,7 @@ It is written under another name, synced and renamed. Nothing in it is pickled, 
 """
 
 import json
+import math
 import os
 import struct
 import zipfile
@@ -85,16 +86,28 @@ def unpacked(content: bytes) -> tuple[dict[str, Any], Arrays]:
         raise ValueError("its checksum is not its own")
     try:
         with zipfile.ZipFile(BytesIO(body)) as archive:
-            arrays = {
-                name.removesuffix(".npy"): np.lib.format.read_array(BytesIO(archive.read(name)), allow_pickle=False)
-                for name in archive.namelist()
-            }
+            arrays = {one.filename.removesuffix(".npy"): _array(archive, one) for one in archive.infolist()}
         head = json.loads(arrays.pop(HEAD).tobytes())
-    except (KeyError, zipfile.BadZipFile, RecursionError) as error:
-        raise ValueError(f"it cannot be read: {error}") from None
+    except Exception as error:  # whatever readers of ZIP, NumPy and JSON make of bytes that are not lwa's
+        raise ValueError(f"it cannot be read: {error or type(error).__name__}") from None
     if not isinstance(head, dict):
         raise ValueError("its head is no description")
     return head, arrays
+
+
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+    """One array, in memory that its file has paid for: nothing is unpacked, to memory or to disk."""
+    if member.compress_type != zipfile.ZIP_STORED or {"", "..", "."} & set(member.filename.split("/")):
+        raise ValueError(f"{member.filename!r} is nothing that lwa writes")
+    file = BytesIO(archive.read(member))
+    version = np.lib.format.read_magic(file)
+    if version != (1, 0):
+        raise ValueError(f"{member.filename!r} is of a version that lwa does not write")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(file.getbuffer()) - file.tell():
+        raise ValueError(f"{member.filename!r} does not hold the numbers that it promises")
+    file.seek(0)
+    return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def plain(value: Any) -> Any:

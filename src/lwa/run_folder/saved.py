@@ -4,6 +4,8 @@
       manifest.json     format, attributes, variables, dims, coords, and each segment with its draws and checksum
       draws-00000.npy   a structured array (chains, draws), one field a variable: "posterior/beta", "sample_stats/lp"
       draws-00001.npy   the path of tune, where it was kept: "warmup_posterior/beta", "warmup_sample_stats/lp"
+      draws.rows        in place of the first, the draws of a run that was kept while it went on (`stream.py`)
+      state-*.lwa       the last two states of such a run (`generations.py`)
 
 The manifest is written last and by renaming, so a folder with a manifest is whole.
 """
@@ -23,6 +25,7 @@ from lwa.errors import RunFolderError
 from lwa.run_folder.generations import NAMES as STATES
 from lwa.run_folder.generations import PARTIAL as UNFINISHED
 from lwa.run_folder.generations import generations, plain, write_whole
+from lwa.run_folder.lock import require_idle
 from lwa.run_folder.stream import FILE as STREAM
 from lwa.run_folder.stream import stream_of
 
@@ -30,8 +33,6 @@ FORMAT = "lwa-run"
 VERSION = 1
 MANIFEST = "manifest.json"
 PARTIAL = MANIFEST + ".partial"
-SOURCE = "fit.json"
-"""What `lwa fit` was told of model and data, beside its run."""
 SEGMENTS = "draws-" + 5 * "[0-9]" + ".npy"
 
 type Variables = dict[str, NDArray[Any]]
@@ -49,6 +50,8 @@ def write_run(
     Variables of one table have as many draws, and are one segment. Segments that are there already are only named.
     """
     path = require_free(folder)
+    if not already:
+        require_idle(path)
     partial = path / PARTIAL
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -63,7 +66,7 @@ def write_run(
             for one in new:
                 one.unlink(missing_ok=True)
             raise
-        for old in before:  # only now that the new run is whole
+        for old in before if already else [*before, *kept_in(path)]:  # only now that the new run is whole
             old.unlink()
     except OSError as error:
         raise RunFolderError(
@@ -97,13 +100,34 @@ def require_free(folder: str | os.PathLike[str], *, replace: bool = True) -> Pat
             f"Cannot save a run to {path}: '{there}' is no folder that you may write to. Pass the path of a new folder."
         )
     manifest = _manifest(path) if path / MANIFEST in inside else {}
-    files = {PARTIAL, STREAM, UNFINISHED, SOURCE}
-    ours = all(entry.name in files or entry.match(SEGMENTS) or entry.match(STATES) for entry in inside)
+    unfinished = not manifest and any(entry.match(STATES) for entry in inside)
+    files = {PARTIAL, STREAM, UNFINISHED}
+    ours = unfinished or all(entry.name in files or entry.match(SEGMENTS) for entry in inside)
     if not (ours or manifest.get("format") == FORMAT):
         raise RunFolderError(f"{path} exists and is not a saved run. Pass the path of a new or empty folder.")
-    if manifest and not replace:
-        raise RunFolderError(f"{path} holds a run already. Pass --overwrite to replace it, or --out with a new folder.")
+    if (manifest or unfinished) and not replace:
+        go_on = f"lwa resume {path} goes on with it. " if unfinished else ""
+        raise RunFolderError(
+            f"{path} holds a run already. {go_on}Pass --overwrite to replace it, or --out with a new folder."
+        )
     return path
+
+
+def holds_run(path: Path) -> bool:
+    """Whether there is a run, over or not."""
+    return (path / MANIFEST).exists() or any(path.glob(STATES))
+
+
+def kept_in(path: Path) -> list[Path]:
+    """The files of a run that is kept while it goes on, its states first: draws that no state counts are of no use."""
+    return [*path.glob(STATES), *(file for file in (path / STREAM, path / UNFINISHED) if file.exists())]
+
+
+def discard(path: Path) -> None:
+    """Remove a run; what else lies in its folder stays."""
+    (path / MANIFEST).unlink(missing_ok=True)
+    for file in (*kept_in(path), *path.glob(SEGMENTS)):
+        file.unlink()
 
 
 def read_run(folder: str | os.PathLike[str]) -> tuple[Variables, dict[str, Any]]:
@@ -130,7 +154,7 @@ def read_run(folder: str | os.PathLike[str]) -> tuple[Variables, dict[str, Any]]
         for segments in alike.values():
             variables |= _unpack(np.concatenate(segments, axis=1))
         return variables, manifest
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, MemoryError) as error:
         raise RunFolderError(f"{path} is damaged: {error}. Restore it from a copy.") from None
 
 
@@ -153,8 +177,10 @@ def _unfinished(path: Path) -> tuple[Variables, dict[str, Any]]:
                 "warnings": [],
             }
             return _streamed(path, head["stream"]), described
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             faults.append(f"state {generation.number} is not lwa's own ({error})")
+        except RunFolderError as error:
+            faults.append(str(error))
     raise RunFolderError(f"{path} is damaged: {'; '.join(faults)}. Restore it from a copy.")
 
 

@@ -42,15 +42,12 @@ class Stream:
         for name in self.record.names or ():
             records[name] = np.swapaxes(variables[name], 0, 1)
         content = records.tobytes()
-        try:
-            with self.path.open("r+b" if self.path.exists() else "wb") as file:
-                file.seek(self.draws * self.draw_bytes)  # over what a failed write may have left
-                file.write(content)
-                file.truncate()
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise RunFolderError(f"Cannot write draws to {self.path}: {error.strerror or error}.") from error
+        with self.path.open("r+b" if self.path.exists() else "wb") as file:
+            # Over what an ended process may have left. What follows stays: it may be mapped, and will be written over.
+            file.seek(self.draws * self.draw_bytes)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
         self.draws += count
         self.checksum = zlib.crc32(content, self.checksum)
 
@@ -91,14 +88,15 @@ class Stream:
 
 def stream_of(folder: Path, segment: dict[str, Any]) -> Stream:
     """The file that a manifest, or a checkpoint, speaks of."""
-    fields = [(str(name), str(kind), tuple(rest[0]) if rest else ()) for name, kind, *rest in segment["record"]]
-    record = np.dtype(fields)
-    if record.hasobject:
-        raise RunFolderError(f"{folder} says that its draws are Python objects. It is not lwa's own.")
-    name = segment["file"]
-    if Path(name).name != name:
-        raise RunFolderError(f"{folder} names a file outside the run, {name!r}. It is not lwa's own.")
-    return Stream(folder / name, record, int(segment["chains"]), int(segment["draws"]), int(segment["crc32"]))
+    if segment["file"] != FILE:
+        raise RunFolderError(f"{folder} names {segment['file']!r} as its draws, not {FILE!r}. It is not lwa's own.")
+    record = np.dtype([(name, kind, tuple(rest[0]) if rest else ()) for name, kind, *rest in segment["record"]])
+    if record.hasobject or record.itemsize == 0:
+        raise RunFolderError(f"{folder} says that its draws are no numbers. It is not lwa's own.")
+    chains, draws = int(segment["chains"]), int(segment["draws"])
+    if chains < 1 or draws < 0:
+        raise RunFolderError(f"{folder} says that it has {draws} draws of {chains} chains. It is not lwa's own.")
+    return Stream(folder / FILE, record, chains, draws, int(segment["crc32"]))
 
 
 def record_of(variables: dict[str, NDArray[Any]]) -> np.dtype[Any]:
