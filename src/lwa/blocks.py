@@ -332,7 +332,7 @@ def keep(player: Player, sofar: Sofar, display: Display, keeper: Keeper | None) 
         if not moves:
             return player.over and f"{player.over} after {sofar.draws} {settings.of_draws}", None
         try:
-            sofar.torn = True
+            sofar.torn = not player.run.layout.plays_away  # chains that are played elsewhere stay where they were
             played = player.play(moves)
             record(recorders, played)
             sofar.torn = False
