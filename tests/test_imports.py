@@ -166,6 +166,7 @@ def belongs(module, part):
 # Each part and all that it may import, wherever in a module the import stands. Its own modules go without saying.
 MAY_IMPORT = {
     "errors": [],
+    "executors": ["errors"],
     "decision": [],
     "compiled": [],
     "randomness": ["errors"],
@@ -177,7 +178,7 @@ MAY_IMPORT = {
     "diagnostics": ["errors", "layout", "memory", "models", "progress", "rows"],
     "layout": ["errors", "models", "rows", "target"],
     "memory": ["layout", "models", "rows"],
-    "rows": ["errors", "progress"],
+    "rows": ["errors", "executors", "progress"],
     "reference": ["errors", "models", "randomness", "rows"],
     "summaries": ["compiled", "errors", "models", "reference", "rows"],
     "models": ["errors", "progress", "rows"],

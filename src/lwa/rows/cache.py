@@ -10,7 +10,7 @@ from lwa.progress import Display
 from lwa.rows.conversion import convert, shown
 from lwa.rows.manifest import MANIFEST, is_store, read_json
 from lwa.rows.npy import open_npy
-from lwa.rows.places import absolute, is_url
+from lwa.rows.places import absolute, cache_folder, is_url
 from lwa.rows.source import Rows
 from lwa.rows.store import StoreRows, open_store, source_changes
 
@@ -53,10 +53,3 @@ def converted(place: str, progress: bool | Display, columns: list[str] | None, m
         return convert(
             place, folder, columns=columns, missing=missing, overwrite=manifest is not None, progress=display
         )
-
-
-def cache_folder() -> Path:
-    """Where converted tables are kept: in $LWA_CACHE, else under $XDG_CACHE_HOME, else in ~/.cache."""
-    own = os.environ.get("LWA_CACHE")
-    base = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lwa"
-    return base / "rows"
