@@ -4,7 +4,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -14,20 +14,23 @@ from numpy.typing import NDArray
 
 from lwa.budget import Meter
 from lwa.diagnostics.autocorrelation import autocorrelation_time
-from lwa.errors import ModelError
+from lwa.errors import ExecutorError, ModelError
 from lwa.exact import Corrected, Surrogate, correct, surrogates_of
 from lwa.layout import Layout
 from lwa.models.asking import is_theirs
 from lwa.models.check import named
-from lwa.pipeline import ADAPT_EVERY, Cohort, Moves, Problem
+from lwa.pipeline import ADAPT_EVERY, Moves, Problem
 from lwa.planning import Plan
 from lwa.progress import Display, Interruption, interruptible
 from lwa.recording import Kept, Recorder, stack
 from lwa.rows import Survey
+from lwa.segments import CohortAway, Playing
 from lwa.settings import Settings, keepable
 
 TUNE_SHARE = 0.5
 """Tune may use so much of a budget: what is left belongs to the draws."""
+SEGMENT_SECONDS = 2.0
+"""Of a block that workers play: what it costs to send a cohort there and back is small beside it."""
 MOST_INVALID = 0.5
 """Of the proposals of a block: where more have a density that is NaN, the run ends rather than stand still."""
 ENOUGH = 1000
@@ -42,7 +45,7 @@ class Run:
 
     settings: Settings
     problem: Problem
-    cohorts: list[Cohort]
+    cohorts: list[Playing]
     survey: Survey
     planned: Plan
     warned: list[str]  # before the first move
@@ -122,7 +125,8 @@ def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outco
     for cohort in run.cohorts:
         cohort.compiled()  # which no budget pays for
     settings, meter = run.settings, Meter(run.settings.budget)
-    with interruptible() as interruption, ThreadPoolExecutor(os.cpu_count()) as pool:
+    threads = len(run.cohorts) if run.layout.plays_away else os.cpu_count()  # those only wait
+    with interruptible() as interruption, ThreadPoolExecutor(threads) as pool:
         player = Player(run, meter, interruption, pool)
         sofar = Sofar(recorders_of(run, settings.thinning or 1), deque(), recorders_of(run, 1))
         if keeper is not None:
@@ -155,7 +159,7 @@ class Player:
 
     def __init__(self, run: Run, meter: Meter, interruption: Interruption, pool: ThreadPoolExecutor) -> None:
         self.run, self.meter, self.interruption, self.pool = run, meter, interruption, pool
-        self.blocks = Blocks(max(1, first_block(run)))
+        self.blocks = Blocks(max(1, first_block(run)), SEGMENT_SECONDS if run.layout.plays_away else Blocks.seconds)
         self.position = self.invalid = self.refreshed = self.transitions = self.infeasible = 0
         self.furthest = 0.0
         self.without = 0  # moves since proposals last had densities, by and large
@@ -340,9 +344,10 @@ def may_be_kept(error: BaseException) -> bool:
 
 
 def told(error: BaseException, kept: str) -> tuple[str, BaseException | None]:
-    """Why a run stopped, and the error itself where it is for the user to see: it came from their own function."""
+    """Why a run stopped, and the error itself where it is for the user to see: it came from their own function, or
+    from a cluster of theirs that is gone."""
     what = f"{type(error).__name__} after {kept}: {error}"
-    return what, error if is_theirs(error) else None
+    return what, error if is_theirs(error) or isinstance(error, ExecutorError) else None
 
 
 def keep_exact(player: Player, sofar: Sofar, display: Display, keeper: Keeper | None) -> Ended:
@@ -433,6 +438,14 @@ def first_block(run: Run) -> int:
     return min(moves, int(Blocks.seconds / (1e-6 * run.microseconds * run.settings.chains + 1e-6)))
 
 
-def side_by_side(cohorts: Sequence[Cohort], pool: ThreadPoolExecutor, stop: int) -> list[Moves]:
-    """Every cohort up to the same move, one a thread."""
-    return [future.result() for future in [pool.submit(cohort.run, stop) for cohort in cohorts]]
+def side_by_side(cohorts: Sequence[Playing], pool: ThreadPoolExecutor, stop: int) -> list[Moves]:
+    """Every cohort up to the same move, one a thread. Where that fails, those played elsewhere stay where they were."""
+    before = [(cohort, cohort.held()) for cohort in cohorts if isinstance(cohort, CohortAway)]
+    playing = [pool.submit(cohort.run, stop) for cohort in cohorts]
+    try:
+        return [future.result() for future in playing]
+    except BaseException:
+        wait(playing)
+        for cohort, held in before:
+            cohort.go_on_from(held)
+        raise

@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from lwa.algorithm import Subset, Tape
 from lwa.decision import accepts, probability
 from lwa.parameters.kernel import ADDED_UP, Info
-from lwa.pipeline import Cohort, Problem, as_held, blank_page, first_state, page_noise
+from lwa.pipeline import Problem, as_held, blank_page, first_state, page_noise
 from lwa.randomness import Purpose, generator
 from lwa.recording import added_up
 from lwa.reference import log_posterior
 from lwa.rows.slots import to_columns
+from lwa.segments import Playing
 from lwa.target import Given
 
 
@@ -152,7 +153,7 @@ def told(info: Info) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
     return info.evaluations.sum(0, dtype=np.int64), extra
 
 
-def surrogates_of(cohorts: Sequence[Cohort], steps: int) -> list[Surrogate]:
+def surrogates_of(cohorts: Sequence[Playing], steps: int) -> list[Surrogate]:
     """Every cohort as it stands after tune, for corrections every so many moves."""
     with jax.enable_x64(True):
         return [

@@ -6,12 +6,14 @@ from typing import Any
 import numpy as np
 
 from lwa.errors import InputError
+from lwa.executors import Executor, Serial
 from lwa.models.check import check_model, row_numbers
 from lwa.models.model import Model
 from lwa.models.unbound import Unbound
 from lwa.rows import Rows, as_rows
 from lwa.rows.memory import ArrayRows
 from lwa.rows.parts import Parts, joined, one_part, parts_by, require_ascending, require_index_ascending
+from lwa.rows.passes import spread
 from lwa.rows.tables import is_series, is_table
 from lwa.rows.units import groups_of, segments_of
 from lwa.target import power
@@ -33,6 +35,7 @@ class Layout:
     parts: Parts | None = None
     lead_in: int = 0  # steps before each segment of `full`
     described: str = ""  # what a model chose when it was bound to the data
+    executor: Executor | None = None  # who computes passes over `rows` and `full`
 
     @property
     def ordered(self) -> bool:
@@ -80,7 +83,17 @@ class Layout:
 
     def remembering(self, steps: int) -> "Layout":
         """The same with so many steps before each segment of a pass over all rows."""
-        return replace(self, full=segments_of(self.rows, self.series, SEGMENT * steps, steps), lead_in=steps)
+        segments = segments_of(self.rows, self.series, SEGMENT * steps, steps)
+        return replace(self, full=spread(segments, self.executor), lead_in=steps)
+
+    def by(self, executor: Executor | None) -> "Layout":
+        """The same with passes computed by an executor."""
+        return replace(self, rows=spread(self.rows, executor), full=spread(self.full, executor), executor=executor)
+
+    @property
+    def plays_away(self) -> bool:
+        """Whether cohorts are played by workers: not where a model runs in Python, on the user's own thread."""
+        return self.executor is not None and not isinstance(self.executor, Serial) and not self.model.host
 
     def checked(self, dtype: Any) -> "Layout":
         """The same with a model that can be sampled: one that runs in Python where JAX cannot trace it."""
@@ -110,16 +123,21 @@ class Layout:
         )
 
 
-def lay_out(model: Model | Unbound, data: Any, progress: Any = False) -> Layout:
+def lay_out(model: Model | Unbound, data: Any, progress: Any = False, executor: Executor | None = None) -> Layout:
     """The rows of `data` as the units that the model asks for; data that were laid out before pass unchanged.
 
-    `progress`, True or a `Display`, shows how a table on disk is converted.
+    `progress`, True or a `Display`, shows how a table on disk is converted. Passes are computed by `executor`.
     """
     if isinstance(data, Layout):
-        return data
+        return data if executor is None else data.by(executor)
+    return units_of(model, data, progress).by(executor)
+
+
+def units_of(model: Model | Unbound, data: Any, progress: Any = False) -> Layout:
+    """The same, with passes computed here."""
     if isinstance(model, Unbound):
         bound = model.bind(data, progress)
-        return replace(lay_out(bound.model, bound.rows), described=bound.described)
+        return replace(units_of(bound.model, bound.rows), described=bound.described)
     several = model.ordered is not False and is_several(data)
     if several:
         rows, parts = join(data)

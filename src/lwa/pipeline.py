@@ -107,18 +107,16 @@ class Cohort:
         problem: Problem,
         chains: Sequence[int],
         U: Subset,
-        rows: Any,
-        counts: Any,
-        theta: Any,
+        state: State,
         warming: Sequence[Future[None]] = (),
         *,
-        held: bool = False,
+        holds: bool = False,
+        begins: bool = True,
     ) -> None:
-        """`held` is whether it will be asked what it holds."""
-        self.problem, self.chains, self.warming, self.holds = problem, chains, warming, held
+        """`holds` is whether it will be asked what it holds, `begins` whether its tape starts at U."""
+        self.problem, self.chains, self.state, self.warming, self.holds = problem, chains, state, warming, holds
         with jax.enable_x64(True):
-            self.state = first_state(problem, rows, theta, problem.subsets.given(U), counts)
-            self.draws = blank_page(problem, self.state, problem.page)
+            self.draws = blank_page(problem, state, problem.page)
         self.moves = 0
         self.frozen = problem.tune == 0
         self.ahead = ThreadPoolExecutor(1, thread_name_prefix="lwa-tape")
@@ -127,7 +125,9 @@ class Cohort:
         self.tape: Tape
         self.written = 0
         self.begun: Written | None = None  # the tape before the page at hand
-        self.coming: Callable[[], tuple[Entries, Any, Written | None]] = self._write_ahead()
+        self.coming: Callable[[], tuple[Entries, Any, Written | None]] | None = None
+        if begins:
+            self.coming = self._write_ahead()
 
     def run(self, stop: int) -> Moves:
         """Play up to the `stop`-th move of the run."""
@@ -172,6 +172,17 @@ class Cohort:
         recent = np.array(self.draws.theta[at - at % every : at])
         return Held(self.moves, jax.tree.map(np.array, self.state), written, recent)
 
+    def pages(self) -> Any:
+        """How pages in store are built, once one is written."""
+        if self.writer.store is None:
+            self.writer()
+        return jax.tree.structure(self.writer.store)
+
+    def stand(self, state: State, moves: int) -> None:
+        """Be where tune ended, not to move again."""
+        self.close()
+        self.state, self.moves = state, moves
+
     def last_invalid(self) -> NDArray[Any] | None:
         """A θ′ of the page at hand whose log target was NaN or +inf; θ itself where a gradient led from there."""
         at = self.moves % self.problem.page or self.problem.page
@@ -189,12 +200,15 @@ class Cohort:
 
     def _before_next_page(self) -> Written | None:
         """The tape; where Python runs the model, the next page is not begun before it is asked for."""
-        return self.writer.held() if self.problem.host else self.coming()[2]
+        if self.problem.host:
+            return self.writer.held()
+        assert self.coming is not None
+        return self.coming()[2]
 
     def go_on_from(self, held: Held) -> None:
         """Take up where another process was; the page at hand is written again."""
         page, at = self.problem.page, held.moves % self.problem.page
-        if not self.problem.host:
+        if self.coming is not None and not self.problem.host:
             self.coming()  # its writer must not run while it is set back
         with jax.enable_x64(True):
             self.writer.go_back(held.written)
@@ -225,6 +239,7 @@ class Cohort:
 
     def _next_page(self) -> None:
         self.compiled()
+        assert self.coming is not None
         self.entries, noise, self.begun = self.coming()
         self.coming = self._write_ahead()
         gain = np.zeros(self.problem.page) if self.frozen else steering_gain(self.moves + np.arange(self.problem.page))
@@ -255,6 +270,14 @@ class Cohort:
             info.evaluations,
             info.extra,
         )
+
+
+def taken_up(problem: Problem, chains: Sequence[int], held: Held, *, frozen: bool) -> Cohort:
+    """A cohort as it was in another process."""
+    cohort = Cohort(problem, chains, held.written.U, held.state, holds=True, begins=False)
+    cohort.frozen = frozen
+    cohort.go_on_from(held)
+    return cohort
 
 
 def warm_up(problem: Problem, chains: int) -> None:

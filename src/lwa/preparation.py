@@ -17,7 +17,7 @@ from lwa.layout import Layout
 from lwa.parameters.choice import choose_kernel
 from lwa.parameters.gradient import Gradient
 from lwa.parameters.kernel import Kernel
-from lwa.pipeline import Cohort, Problem, as_held, evaluate, warm_up
+from lwa.pipeline import Cohort, Problem, as_held, evaluate, first_state, warm_up
 from lwa.planning import NO_STATISTIC, Plan, Steps, WindowColumn, plan, require_room, subset_chain, target_of
 from lwa.prediction import predicted_acceptance
 from lwa.progress import Display
@@ -29,6 +29,7 @@ from lwa.rows.column import whole_column
 from lwa.rows.slots import to_columns
 from lwa.rows.survey import visited
 from lwa.rows.units import unit_length
+from lwa.segments import CohortAway, Playing
 from lwa.settings import Settings
 from lwa.starts import find_starts, flat
 from lwa.subsets.chain import Chain
@@ -71,15 +72,16 @@ def prepare(layout: Layout, settings: Settings, given: list[NDArray[np.float64]]
     known, warming = Known(layout), None
     if calibrated:
         require_calibration(layout, settings)
-        warming = warm_up_beside(rehearsal(layout, settings, kernel), settings)
+        warming = None if layout.plays_away else warm_up_beside(rehearsal(layout, settings, kernel), settings)
         known = at_the_reference(layout, settings, given, display)
     layout, expanded, steps, warned = known
     most = rows_within(settings, layout.available, len(layout) / max(1e-3, time.monotonic() - began))
     statistic = statistic_of(gathering, settings, layout)
     cohorts = cohorts_of(settings.chains, ordered=layout.ordered)
+    away = layout.executor if layout.plays_away else None
     planned = plan(layout, settings, statistic, expanded, cohorts, most, steps)
     problem, n, lead_in = problem_of(layout, planned.subsets, settings, kernel, expanded)
-    warming = warming or warm_up_beside(problem, settings)
+    warming = warming or (None if away is not None else warm_up_beside(problem, settings))
     firsts = [(chains, U, known_of(problem, U)) for chains, U in planned.firsts]
     around = [expanded.theta] if expanded is not None else given
     dtype = choose_precision(settings.precision, problem.target, firsts[0][2], settings.seed, around)
@@ -89,23 +91,16 @@ def prepare(layout: Layout, settings: Settings, given: list[NDArray[np.float64]]
         accepted = predicted_acceptance(problem.target, firsts[0][2], expanded, settings.seed)
         kernel = choose_kernel(layout.model.dimension, calibrated=True, accepted=accepted).bind(layout.model)
         problem = replace(problem, kernel=kernel)
-    begun = []
+    begun: list[Playing] = []
     for chains, U, (batch, given_U, counts) in firsts:
         columns = to_columns(batch, dtype, axis=1)
         subset = (columns, as_held(given_U, dtype), counts)
         theta = find_starts(problem.target, subset, settings.seed, chains, given, expanded, dtype)
-        begun.append(
-            Cohort(
-                problem,
-                chains,
-                U,
-                columns,
-                counts,
-                theta,
-                [warming] if warming else [],
-                held=settings.checkpoint is not None,
-            )
-        )
+        with jax.enable_x64(True):
+            state = first_state(problem, columns, theta, problem.subsets.given(U), counts)
+        holds = settings.checkpoint is not None or away is not None
+        cohort = Cohort(problem, chains, U, state, [warming] if warming else [], holds=holds)
+        begun.append(CohortAway(cohort, away, len(begun) / len(firsts)) if away is not None else cohort)
     asked = "as many as the budget allows" if settings.filling else f"{settings.draws} draws"
     display.say(
         f"{settings.chains} chains: {settings.tune} moves of tune, then {asked}. "

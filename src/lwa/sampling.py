@@ -14,6 +14,8 @@ from lwa.checkpoints.resuming import Begun, arguments_of, closed, opened, requir
 from lwa.conclusion import conclude
 from lwa.cost_in_python import in_python
 from lwa.errors import LwaWarning
+from lwa.executors import Executor
+from lwa.executors.executor import require_executor
 from lwa.layout import lay_out
 from lwa.models.model import Model
 from lwa.models.unbound import Unbound, require_model
@@ -52,6 +54,7 @@ def sample(
     precision: str = "auto",
     keep_tune: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
+    executor: Executor | None = None,
 ) -> Result:
     """Draw θ by Algorithm 1, reading `subset_size` rows a step whatever the number of rows.
 
@@ -129,6 +132,9 @@ def sample(
     checkpoint
         A new folder: draws are streamed to it as they come, and the state of all chains is kept there every few
         seconds, so that `lwa.resume(folder, model, data)` can go on to the same draws whatever ends the process.
+    executor
+        Who computes passes over all rows, and plays the chains: `lwa.executors.Dask(client)`, a cluster;
+        `lwa.executors.Processes(4)`, processes of this machine; this process where None. Draws are the same.
 
     Returns
     -------
@@ -144,8 +150,9 @@ def sample(
     >>> fit.posterior["theta"].shape
     (4, 100)
     """
-    asked = {name: value for name, value in locals().items() if name not in ("model", "data", "initvals", "progress")}
-    return drawn(model, data, asked, initvals, progress=progress)
+    apart = ("model", "data", "initvals", "progress", "executor")
+    asked = {name: value for name, value in locals().items() if name not in (*apart, "apart")}
+    return drawn(model, data, asked, initvals, progress=progress, executor=executor)
 
 
 def drawn(
@@ -155,16 +162,18 @@ def drawn(
     initvals: Any,
     *,
     progress: bool,
+    executor: Executor | None = None,
     begun: Begun | None = None,
 ) -> Result:
     """Prepare, run, conclude; from where an earlier process left it, if one did."""
     require_model(model)
+    require_executor(executor)
     settings = Settings.check(ordered=model.ordered is not False, **asked)
     if settings.checkpoint is not None and begun is None:
         require_new(settings.checkpoint)
     began = time.monotonic()
     with Display(progress) as display:
-        layout = lay_out(model, data, display)
+        layout = lay_out(model, data, display, executor)
         if layout.described:
             display.say(layout.described)
         layout.fit(settings.subset_size)
@@ -194,6 +203,7 @@ def resume(
     draws: int | None = None,
     budget: Any = None,
     progress: bool = True,
+    executor: Executor | None = None,
     **given: Any,
 ) -> Result:
     """Go on with a run that `lwa.sample(..., checkpoint=folder)` began, to the draws it would have made.
@@ -211,6 +221,8 @@ def resume(
         In all, where more is wanted than was asked for then.
     progress
         Show what is going on.
+    executor
+        Who computes; draws do not depend on it.
     given
         Settings that a file cannot hold, such as `summary=lwa.summaries.PerRow(function)`, as they were.
 
@@ -223,7 +235,7 @@ def resume(
     for fault in begun.faults:
         warnings.warn(f"{fault}. The run goes on from the state before it.", LwaWarning, stacklevel=2)
     asked = arguments_of(begun, given, draws, budget) | {"checkpoint": folder}
-    return drawn(model, data, asked, None, progress=progress, begun=begun)
+    return drawn(model, data, asked, None, progress=progress, executor=executor, begun=begun)
 
 
 def with_result(fault: BaseException, run: Run, outcome: Outcome, seconds: float) -> BaseException:

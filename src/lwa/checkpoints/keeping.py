@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,15 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.blocks import Blocks, Player, Run, Sofar, recorders_of
+from lwa.blocks import Player, Run, Sofar, recorders_of
 from lwa.conclusion import variables_of
 from lwa.errors import RunFolderError
 from lwa.exact import surrogates_of
-from lwa.pipeline import Cohort, Held
+from lwa.pipeline import Held
 from lwa.recording import Kept, Recorder, stack
 from lwa.run_folder.generations import Arrays, Generation, write
 from lwa.run_folder.stream import FILE, Stream, record_of
+from lwa.segments import Playing
 from lwa.subsets.tape import Queue, Written
 
 EVERY = 5.0
@@ -53,7 +54,7 @@ class Folder:
         self.stream.draws, self.stream.checksum = head["stream"]["draws"], head["stream"]["crc32"]
         for name in COUNTERS:
             setattr(player, name, head[name])
-        player.blocks = Blocks(head["block"])
+        player.blocks = replace(player.blocks, moves=head["block"])
         player.clock = [(draws, at) for draws, at in head["clock"]]
         player.meter.rows = head["rows"]
         player.meter.start -= head["seconds"]
@@ -180,7 +181,7 @@ def put_back(recorders: Sequence[Recorder], name: str, arrays: Arrays, run: Run)
         recorder.parts = [leaves_back(f"{name}/{chain}", like, arrays)] if recorder.held else []
 
 
-def put_down_cohort(cohort: Cohort, name: str, arrays: Arrays) -> dict[str, Any]:
+def put_down_cohort(cohort: Playing, name: str, arrays: Arrays) -> dict[str, Any]:
     """A cohort's arrays, and what else is to be known of it."""
     held = cohort.held()
     U, store, queues, pages = held.written
@@ -189,28 +190,25 @@ def put_down_cohort(cohort: Cohort, name: str, arrays: Arrays) -> dict[str, Any]
     return {"moves": held.moves, "pages": pages, "store": store is not None}
 
 
-def take_up_cohort(cohort: Cohort, name: str, head: dict[str, Any], arrays: Arrays) -> None:
+def take_up_cohort(cohort: Playing, name: str, head: dict[str, Any], arrays: Arrays) -> None:
     """The other way round; a tape that has written a page shows the structure that pages have."""
     fresh = cohort.held()
-    if cohort.writer.store is None:
-        cohort.writer()
     like = jax.tree.structure((fresh.state, fresh.written.U, fresh.recent, fresh.written.queues))
     state, U, recent, queues = leaves_back(name, like, arrays)
-    store = leaves_back(f"{name}/store", jax.tree.structure(cohort.writer.store), arrays) if head["store"] else None
+    store = leaves_back(f"{name}/store", cohort.pages(), arrays) if head["store"] else None
     queues = [Queue(*queue) for queue in queues]
     cohort.go_on_from(Held(head["moves"], state, Written(U, store, queues, head["pages"]), recent))
 
 
-def put_down_tuned(cohort: Cohort, name: str, arrays: Arrays) -> dict[str, Any]:
+def put_down_tuned(cohort: Playing, name: str, arrays: Arrays) -> dict[str, Any]:
     """A cohort that has done its tune for exact=True, and will not move again."""
     leaves_down(name, cohort.state, arrays)
     return {"moves": cohort.moves}
 
 
-def take_up_tuned(cohort: Cohort, name: str, head: dict[str, Any], arrays: Arrays) -> None:
+def take_up_tuned(cohort: Playing, name: str, head: dict[str, Any], arrays: Arrays) -> None:
     """The other way round."""
-    cohort.close()
-    cohort.state, cohort.moves = leaves_back(name, jax.tree.structure(cohort.state), arrays), head["moves"]
+    cohort.stand(leaves_back(name, jax.tree.structure(cohort.state), arrays), head["moves"])
 
 
 def put_down_surrogates(sofar: Sofar, arrays: Arrays) -> None:

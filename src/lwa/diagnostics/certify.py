@@ -12,6 +12,8 @@ from lwa.diagnostics.gradients import Places, evenly, score
 from lwa.diagnostics.monte_carlo_error import effective_draws
 from lwa.diagnostics.stein import Effects, Evidence, effects, effects_in_worst_directions, fits
 from lwa.diagnostics.transitions import Moves, moves, proposals, transition
+from lwa.executors import Executor
+from lwa.executors.executor import require_executor
 from lwa.layout import Layout, lay_out
 from lwa.memory import measured
 from lwa.models.check import labelled
@@ -26,7 +28,13 @@ MORE, MOST_POINTS = 4, 6000
 
 
 def certify(
-    model: Model | Unbound, data: Any, idata: Any, *, points: int | None = None, progress: bool = True
+    model: Model | Unbound,
+    data: Any,
+    idata: Any,
+    *,
+    points: int | None = None,
+    progress: bool = True,
+    executor: Executor | None = None,
 ) -> Certificate:
     """How far are these draws, whoever made them, from the posterior of all rows? One pass over the data tells, or two.
 
@@ -56,6 +64,8 @@ def certify(
         given. Where it is, there is one pass.
     progress
         Show a bar.
+    executor
+        Who computes the pass: `lwa.executors.Dask(client)`, for example; this process where None.
 
     Examples
     --------
@@ -69,7 +79,8 @@ def certify(
     False
     """
     require_model(model)
-    layout = lay_out(model, data, progress)
+    require_executor(executor)
+    layout = lay_out(model, data, progress, executor)
     model = layout.given
     draws = at_least_two_chains(draws_of(model, idata))
     where = spread_evenly(draws, points)

@@ -120,9 +120,8 @@ class Adding:
 
     def __init__(self, model: Model, places: Places, size: int, precision: Any) -> None:
         self.model, self.places, self.size, self.precision = model, places, size, precision
-        self.total = Sums(
-            np.zeros(len(places.begun)), np.zeros(np.shape(places.points)), np.zeros(len(places.proposals))
-        )
+        shapes = (len(places.begun),), places.points.shape, (len(places.proposals),)
+        self.total = Sums(*jax.device_put([np.zeros(shape) for shape in shapes]))
 
     def visit(self, block: Batch) -> None:
         """Add those of a block."""

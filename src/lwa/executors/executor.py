@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from lwa.errors import InputError
+
 
 @dataclass(frozen=True)
 class Work:
@@ -43,3 +45,13 @@ class Executor(Protocol):
         `near`, numbers from 0 to 1 that ascend, says which pieces should be computed by the same worker again and
         again, where it may have kept something: those of like numbers.
         """
+
+
+def require_executor(executor: object) -> None:
+    """Refuse what cannot compute."""
+    if executor is None or (isinstance(executor, Executor) and not isinstance(executor, type)):
+        return
+    raise InputError(
+        f"executor is of type {type(executor).__name__}. Pass lwa.executors.Dask(client), "
+        "lwa.executors.Processes(2), or None."
+    )

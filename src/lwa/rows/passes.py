@@ -6,7 +6,7 @@ who computes how many of them.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lwa.errors import DataError
 from lwa.executors import Executor, Serial, Work
 from lwa.rows.source import Batch, Rows
-from lwa.rows.units import unit_length
+from lwa.rows.units import Stretch, unit_length
 
 ALIGNED = 2**16
 """Rows of the smallest piece. Blocks are a power of two, and smaller: none reaches over the end of a piece."""
@@ -128,9 +128,16 @@ def one_by_one(
     """On this thread, reading all rows in order once: an object with the three methods of `Rows` is enough."""
     blocks = cut(rows.blocks(size), size)
     for start, stop in pieces:
-        yield function(*arguments, start, islice(blocks, -(-(stop - start) // size)))
+        yield function(*arguments, start, until(blocks, stop - start))
     if next(blocks, None) is not None:
         raise DataError(f"blocks() gave more rows than len() says, {len(rows)}. Return every row exactly once.")
+
+
+def until(blocks: Iterator[Batch], rows: int) -> Iterator[Batch]:
+    """The next blocks, until there are so many rows."""
+    while rows > 0 and (block := next(blocks, None)) is not None:
+        rows -= rows_in(block)
+        yield block
 
 
 def cut(batches: Iterator[Batch], size: int) -> Iterator[Batch]:
@@ -139,7 +146,7 @@ def cut(batches: Iterator[Batch], size: int) -> Iterator[Batch]:
     for batch in batches:
         if held is not None:
             if layout_of(held) == layout_of(batch):
-                batch = jax.tree.map(lambda *parts: np.concatenate(parts), held, batch)
+                batch = each(lambda *parts: np.concatenate(parts), held, batch)
             else:
                 yield held  # which whoever reads it will refuse
         length = rows_in(batch)
@@ -158,7 +165,17 @@ def rows_in(batch: Any) -> int:
 
 def part_of(batch: Any, start: int, stop: int) -> Any:
     """Some of its rows."""
-    return jax.tree.map(lambda leaf: leaf[start:stop], batch)
+    return each(lambda leaf: leaf[start:stop], batch)
+
+
+def each(function: Callable[..., Any], *batches: Any) -> Any:
+    """Of every array. JAX's own would sort columns by name, and summaries see them in the order of the data."""
+    first = batches[0]
+    if isinstance(first, dict):
+        return {name: each(function, *(batch[name] for batch in batches)) for name in first}
+    if isinstance(first, Stretch):
+        return Stretch(*(each(function, *parts) for parts in zip(*batches, strict=True)))
+    return function(*batches)
 
 
 def layout_of(batch: Any) -> Any:
