@@ -8,14 +8,17 @@ import shutil
 import cloudpickle
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+import lwa
 from lwa.errors import DataError, InputError
-from lwa.executors import Processes
-from lwa.rows import convert, on_workers, parquet_parts
+from lwa.executors import Dask, Processes, Serial
+from lwa.layout import lay_out
+from lwa.rows import StoreRows, as_rows, convert, on_workers, parquet_parts, passes
 from lwa.rows.formats import Parquet
-from lwa.rows.on_workers import PartedRows, rows_on_workers
+from lwa.rows.on_workers import PartedRows, RowsOnWorkers, rows_on_workers
 
 rng = np.random.default_rng(3)
 N = 60
@@ -104,7 +107,7 @@ def assert_same(found, expected):
         assert found[name].tobytes() == values.tobytes()
 
 
-def assert_same_rows(found, local):
+def assert_same_rows(found, local, sizes=(1, 7, 64)):
     assert len(found) == len(local)
     assert found.levels == local.levels
     assert found.dropped == local.dropped
@@ -115,11 +118,11 @@ def assert_same_rows(found, local):
     indices = np.random.default_rng(1).integers(-len(local), len(local), 200)
     for some in (indices, indices[:1], indices[:0]):
         assert_same(found.take(some), local.take(some))
-    for size in (1, 7, 64):
+    for size in sizes:
         for own, block in zip(found.blocks(size), local.blocks(size), strict=True):
             assert_same(own, block)
     start, stop = len(local) // 5, len(local) - 3
-    for own, block in zip(found.between(start, stop, 10), local.between(start, stop, 10), strict=True):
+    for own, block in zip(found.between(start, stop, sizes[-1]), local.between(start, stop, sizes[-1]), strict=True):
         assert_same(own, block)
 
 
@@ -361,3 +364,100 @@ def test_other_processes_read(tmp_path, monkeypatch):
     with Processes(1) as executor:
         found = rows_on_workers(source, executor)
         assert_same_rows(found, local)
+
+
+# Where they are used
+
+
+def test_a_path_is_read_by_workers_where_there_are_any(tmp_path):
+    source = several(tmp_path / "data")
+    assert isinstance(as_rows(source, executor=Counting()), RowsOnWorkers)
+    assert isinstance(as_rows(str(source / "*.parquet"), executor=Counting()), RowsOnWorkers)
+    for executor in (None, Serial()):
+        assert isinstance(as_rows(source, executor=executor), StoreRows)
+
+
+def test_what_is_not_parquet_is_read_here(tmp_path):
+    executor = Counting()
+    np.save(tmp_path / "data" / "x.npy", COLUMNS["x"])
+    pa.csv.write_csv(TABLE, tmp_path / "data" / "t.csv")
+    store = convert(TABLE, tmp_path / "store", progress=False)
+    for data in (
+        tmp_path / "data" / "x.npy",
+        tmp_path / "data" / "t.csv",
+        store.path,
+        COLUMNS["x"],
+        TABLE.drop(["color", "day"]),
+    ):
+        assert not isinstance(as_rows(data, executor=executor), RowsOnWorkers)
+    assert executor.tasks == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"ordered": True}, "windows need rows that this process can read"), ({"groups": "n"}, "groups='n', and groups")],
+)
+def test_windows_and_groups_need_rows_here(options, message, tmp_path):
+    executor = Counting()
+    source = several(tmp_path / "data")
+    model = lwa.Model(lambda theta, rows: -((rows["x"] - theta) ** 2), lambda theta: 0.0, 0.0, **options)
+    with pytest.raises(InputError, match=rf"{message}.*lwa convert SOURCE DESTINATION"):
+        lay_out(model, source, executor=executor)
+    assert executor.tasks == []  # said before anything is read
+    with pytest.raises(InputError, match=message):
+        lay_out(model, rows_on_workers(source, executor))
+
+
+def regression_data(folder, N=3000):
+    """Two files; a level that only one of them has."""
+    x, k = rng.normal(size=N), rng.integers(0, 3, N)
+    g = np.where(np.arange(N) < N // 2, rng.choice(["a", "b"], N), rng.choice(["b", "0"], N))
+    y = rng.random(N) < 1 / (1 + np.exp(-0.5 * x - (g == "b")))
+    for i, rows in enumerate(np.split(np.arange(N), 2)):
+        table = pa.table({"x": x[rows], "k": k[rows], "g": g[rows], "y": y[rows], "unused": x[rows]})
+        pq.write_table(table, folder / f"{i}.parquet", row_group_size=400)
+    return folder
+
+
+GLM = lwa.glm("y ~ scale(x) + g + C(k)", "bernoulli")
+OPTIONS = {"subset_size": 50, "draws": 30, "tune": 30, "chains": 2, "seed": 1, "progress": False}
+
+
+def test_draws_are_the_same_wherever_rows_are(tmp_path, monkeypatch):
+    source = regression_data(tmp_path / "data")
+    monkeypatch.setattr(parquet_parts, "PART_ROWS", 800)
+    monkeypatch.setattr(passes, "ALIGNED", 512)
+    here = lwa.sample(GLM, source, **OPTIONS)
+    executor = Counting()
+    monkeypatch.setattr(RowsOnWorkers, "blocks", forbidden)
+    monkeypatch.setattr(RowsOnWorkers, "between", forbidden)
+    away = lwa.sample(GLM, source, executor=executor, **OPTIONS)
+    assert away.posterior["beta"].tobytes() == here.posterior["beta"].tobytes()
+    assert executor.counted("play_segment") == 0
+    assert executor.counted("block_of") == 0
+    assert executor.counted("convert_part") == 4
+
+
+@pytest.mark.slow
+def test_a_cluster_of_two_workers(tmp_path, monkeypatch):
+    """Spawned workers with caches of their own, one of which is lost on the way."""
+    distributed = pytest.importorskip("distributed")
+    source = regression_data(tmp_path / "data")
+    local = convert(source, tmp_path / "store", columns=sorted(GLM.names), progress=False)
+    here = lwa.sample(GLM, source, **OPTIONS)
+    monkeypatch.setattr(Parquet, "read", forbidden)
+    monkeypatch.setattr(Parquet, "look", forbidden)
+    with (
+        distributed.LocalCluster(
+            n_workers=2, processes=True, threads_per_worker=1, dashboard_address=None, local_directory=tmp_path / "dask"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        executor = Dask(client)
+        found = rows_on_workers(source, executor, columns=sorted(GLM.names))
+        assert_same_rows(found, local, sizes=[700])
+        away = lwa.sample(GLM, source, executor=executor, **OPTIONS)
+        assert away.posterior["beta"].tobytes() == here.posterior["beta"].tobytes()
+        shutil.rmtree(tmp_path / "cache")
+        client.restart()
+        assert_same(found.take(np.arange(3000)), local.take(np.arange(3000)))
