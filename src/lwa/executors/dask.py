@@ -109,10 +109,12 @@ class Dask:
                 wait_for(future, timeout=LOOK)  # type: ignore[no-untyped-call]
             except TimeoutError:
                 self._require_somebody()
-        if future.status in ("cancelled", "lost"):
+            except Exception:  # it was cancelled, which its status says
+                break
+        if future.status not in ("finished", "error"):
             raise ExecutorError(
-                "The Dask cluster dropped the work that it was given: its scheduler ended, or its client was closed. "
-                "Start it again and connect a new distributed.Client to it."
+                f"The Dask cluster dropped the work that it was given ({future.status}): its scheduler ended, or its "
+                "client was closed. Start it again and connect a new distributed.Client to it."
             )
         try:
             return future.result()
@@ -124,9 +126,10 @@ class Dask:
                 "out of memory: give them more, or fewer threads."
             ) from error
         except ModuleNotFoundError as error:
-            if error.name and error.name.split(".")[0] in ("lwa", "jax", "cloudpickle"):
-                raise ExecutorError(f"A worker has no module {error.name!r}. Install lwa on all workers.") from error
-            raise
+            raise ExecutorError(
+                f"A worker has no module {error.name!r}. Install it on all workers (lwa itself with pip install "
+                "'lwa[dask]'), or send your own with client.upload_file('my_model.py')."
+            ) from error
 
     def _require_somebody(self) -> None:
         """Raise once there has been no worker for as long as patience lasts."""
