@@ -6,6 +6,7 @@ import os
 import shutil
 
 import cloudpickle
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -45,6 +46,7 @@ class Counting:
         assert near is None or (sorted(near) == list(near) and all(0 <= at < 1 for at in near))
         for piece in pieces:
             self.tasks.append(work.function.__name__)
+            self.last = piece
             sent = cloudpickle.loads(cloudpickle.dumps((work, piece)))
             yield sent[0](sent[1])
 
@@ -97,7 +99,14 @@ def pattern(folder, table=TABLE):
     return f"{several(folder, table)}/[acd].parquet"
 
 
-SOURCES = [one_file, several, nested, mixed_types, pattern]
+def remote(folder, table=TABLE):
+    for start in (0, 25):
+        with fsspec.open(f"memory://on-workers/{folder.parent.name}/{start}.parquet", "wb") as file:
+            pq.write_table(table.slice(start, 25 if start == 0 else 35), file, row_group_size=9)
+    return f"memory://on-workers/{folder.parent.name}"
+
+
+SOURCES = [one_file, several, nested, mixed_types, pattern, remote]
 
 
 def assert_same(found, expected):
@@ -199,8 +208,8 @@ def test_what_a_conversion_refuses(first, second, message, tmp_path):
 
 
 def test_too_many_levels_in_all(tmp_path, monkeypatch):
-    monkeypatch.setattr("lwa.rows.encoding.MOST_LEVELS", 4)
-    with pytest.raises(DataError, match="column 'color' has more than 4 different values"):
+    monkeypatch.setattr("lwa.rows.encoding.MOST_LEVELS", 5)  # no part has more, all have six
+    with pytest.raises(DataError, match="column 'color' has more than 5 different values"):
         rows_on_workers(several(tmp_path / "data"), Counting())
 
 
@@ -210,6 +219,18 @@ def test_parts_are_runs_of_row_groups(tmp_path):
         (0, 12, 0), (12, 24, 12), (24, 36, 24), (36, 48, 36), (48, 60, 48),
     ]  # fmt: skip
     assert rows.starts.tolist() == [0, 12, 24, 36, 48, 60]
+
+
+def test_a_part_is_read_from_any_row_on(tmp_path):
+    """As a conversion does that was stopped on the way."""
+    rows = rows_on_workers(one_file(tmp_path / "data"), Counting(), columns=["n"]).rows
+    part = rows.parts[2]
+    source = parquet_parts.PartSource(part, rows.wanted.types, rows.wanted.keys)
+    for skip in range(len(part) + 1):
+        read = list(source.read(skip))
+        found = [value for batch, _, _ in read for value in batch.column("n").to_pylist()]
+        assert found == COLUMNS["n"][part.start + skip : part.stop].tolist()
+        assert [start for _, start, _ in read][:1] == ([skip] if skip < len(part) else [])
 
 
 def test_a_row_group_that_is_larger_than_a_part(tmp_path):
@@ -226,6 +247,7 @@ def test_a_take_is_one_task_for_each_part_that_has_a_row(tmp_path):
     executor.tasks.clear()
     rows.take(np.array([59, 1, 0, 58, 1, 30, -1]))
     assert executor.tasks == ["taken_from"] * 3
+    assert executor.last[1].tolist() == [10, 11, 11]  # in the order of the file
     executor.tasks.clear()
     rows.take(np.array([], np.int64))
     assert executor.tasks == []
@@ -274,7 +296,7 @@ def test_what_is_converted_is_not_read_again(tmp_path, monkeypatch):
     on_workers._OPEN.clear()
     monkeypatch.setattr(Parquet, "read", forbidden)
     assert_same(rows_on_workers(source, Counting()).take(np.arange(N)), before)
-    pq.write_table(TABLE.slice(0, 19), source / "a.parquet")
+    pq.write_table(TABLE.slice(1, 20), source / "a.parquet")
     with pytest.raises(AssertionError, match="read in this process"):
         rows_on_workers(source, Counting())
 

@@ -96,7 +96,7 @@ class PartSource:
         held = {name: kind for name, kind in self.types.items() if name not in self.keys}
         at = part.start + skip
         for batch, start, _ in Parquet().read(part.file, held, at, part.stop):
-            kept = batch.slice(max(at - start, 0), part.stop - max(at, start))
+            kept = batch.slice(min(max(at - start, 0), batch.num_rows))
             if kept.num_rows:
                 begin = max(at, start) - part.start
                 share = (begin + kept.num_rows) / len(part)
