@@ -469,9 +469,10 @@ def test_a_cluster_of_two_workers(tmp_path, monkeypatch):
     here = lwa.sample(GLM, source, **OPTIONS)
     monkeypatch.setattr(Parquet, "read", forbidden)
     monkeypatch.setattr(Parquet, "look", forbidden)
+    # Any free port: None stands for 8787, which another cluster on this machine may have.
     with (
         distributed.LocalCluster(
-            n_workers=2, processes=True, threads_per_worker=1, dashboard_address=None, local_directory=tmp_path / "dask"
+            n_workers=2, processes=True, threads_per_worker=1, dashboard_address=":0", local_directory=tmp_path / "dask"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
