@@ -19,6 +19,7 @@ from lwa.result import Result
 from lwa.rows import Rows
 from lwa.rows.cache import rows_at
 from lwa.rows.levels import require_one_kind
+from lwa.rows.on_workers import RowsOnWorkers
 from lwa.rows.store import StoreRows
 from lwa.sampling import NO_SETTINGS, drawn, resume, sample
 from lwa.settings import Settings
@@ -115,7 +116,7 @@ def numpyro_model(name: str, source: str, missing: str, progress: bool) -> tuple
     """A NumPyro model by its name, `module:model`, and the columns of a table that it takes."""
     function = own_object(name)
     rows = rows_at(source, progress, columns=columns_of(function), missing=missing)
-    if isinstance(rows, StoreRows):
+    if isinstance(rows, StoreRows | RowsOnWorkers):
         for column, levels in rows.levels.items():
             require_one_kind(column, levels)  # the model is given their codes
     return from_numpyro(function, rows), rows

@@ -8,12 +8,15 @@ import numpy as np
 from lwa.errors import InputError
 from lwa.executors import Executor, Serial
 from lwa.models.check import check_model, row_numbers
+from lwa.models.glm.recipe import ReadRows
 from lwa.models.model import Model
 from lwa.models.unbound import Unbound
 from lwa.rows import Rows, as_rows
+from lwa.rows.cache import read_by_workers
 from lwa.rows.memory import ArrayRows
+from lwa.rows.on_workers import RowsOnWorkers
 from lwa.rows.parts import Parts, joined, one_part, parts_by, require_ascending, require_index_ascending
-from lwa.rows.passes import spread
+from lwa.rows.passes import SpreadRows, spread
 from lwa.rows.tables import is_series, is_table
 from lwa.rows.units import groups_of, segments_of
 from lwa.target import power
@@ -92,8 +95,14 @@ class Layout:
 
     @property
     def plays_away(self) -> bool:
-        """Whether cohorts are played by workers: not where a model runs in Python, on the user's own thread."""
-        return self.executor is not None and not isinstance(self.executor, Serial) and not self.model.host
+        """Whether cohorts are played by workers.
+
+        Not where a model runs in Python, on the user's own thread; nor where each worker holds some of the rows: one
+        that played a cohort would read the whole source for itself.
+        """
+        if self.executor is None or isinstance(self.executor, Serial):
+            return False
+        return not self.model.host and not held_by_workers(self.rows)
 
     def checked(self, dtype: Any) -> "Layout":
         """The same with a model that can be sampled: one that runs in Python where JAX cannot trace it."""
@@ -130,19 +139,20 @@ def lay_out(model: Model | Unbound, data: Any, progress: Any = False, executor: 
     """
     if isinstance(data, Layout):
         return data if executor is None else data.by(executor)
-    return units_of(model, data, progress).by(executor)
+    return units_of(model, data, progress, executor).by(executor)
 
 
-def units_of(model: Model | Unbound, data: Any, progress: Any = False) -> Layout:
-    """The same, with passes computed here."""
+def units_of(model: Model | Unbound, data: Any, progress: Any = False, executor: Executor | None = None) -> Layout:
+    """The same, with passes over units computed here."""
     if isinstance(model, Unbound):
-        bound = model.bind(data, progress)
+        bound = model.bind(data, progress, executor)
         return replace(units_of(bound.model, bound.rows), described=bound.described)
+    require_rows_here(model, data, executor)
     several = model.ordered is not False and is_several(data)
     if several:
         rows, parts = join(data)
     else:
-        rows, parts = as_rows(data, progress=progress), None
+        rows, parts = as_rows(data, progress=progress, executor=executor), None
     if model.groups is not None:
         if several:
             raise InputError(f"data is a list of series, so groups={model.groups!r} is one too many. Leave it out.")
@@ -156,6 +166,24 @@ def units_of(model: Model | Unbound, data: Any, progress: Any = False) -> Layout
         require_ascending(rows, parts, model.ordered)
     require_index_ascending(data, parts)
     return Layout(model, model.of_units, rows, rows, parts).remembering(LEAD_IN)
+
+
+def require_rows_here(model: Model, data: Any, executor: Executor | None) -> None:
+    """Refuse windows and groups of rows that only workers can read."""
+    if (model.ordered is False and model.groups is None) or not read_by_workers(data, executor):
+        return
+    asked, what = (f"groups={model.groups!r}", "groups") if model.ordered is False else ("ordered", "windows")
+    raise InputError(
+        f"The model is one of {asked}, and {what} need rows that this process can read, but workers would hold those "
+        "of Parquet files. Convert them first, with lwa convert SOURCE DESTINATION, and pass DESTINATION, a folder "
+        "that workers can read too."
+    )
+
+
+def held_by_workers(rows: Rows) -> bool:
+    """Whether each row comes from the worker that has it."""
+    rows = rows.rows if isinstance(rows, SpreadRows) else rows
+    return isinstance(rows.source if isinstance(rows, ReadRows) else rows, RowsOnWorkers)
 
 
 def is_several(data: Any) -> bool:

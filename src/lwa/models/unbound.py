@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Protocol
 
 from lwa.errors import InputError
+from lwa.executors import Executor
 from lwa.models.model import Model
 from lwa.progress import Display
 from lwa.rows import Rows
@@ -31,8 +32,8 @@ class Unbound(ABC):
     ordered: ClassVar[bool] = False
 
     @abstractmethod
-    def bind(self, data: Any, progress: bool | Display = False) -> Bound:
-        """The model of these data; `progress` shows how a table on disk is converted."""
+    def bind(self, data: Any, progress: bool | Display = False, executor: Executor | None = None) -> Bound:
+        """The model of these data; `progress` shows how a table on disk is converted, `executor` computes passes."""
 
 
 def require_model(model: object) -> None:

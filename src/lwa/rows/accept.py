@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 from numpy.typing import NDArray
 
 from lwa.errors import DataError
+from lwa.executors import Executor
 from lwa.progress import Display
 from lwa.rows.cache import rows_at
 from lwa.rows.memory import ArrayRows
@@ -22,7 +23,7 @@ class _ArrayLike(Protocol):
     def __array__(self) -> NDArray[Any]: ...
 
 
-def as_rows(data: object, *, progress: bool | Display = False) -> Rows:
+def as_rows(data: object, *, progress: bool | Display = False, executor: Executor | None = None) -> Rows:
     """Rows of anything that holds them; an object with the three methods of `Rows` passes unchanged.
 
     Parameters
@@ -34,6 +35,8 @@ def as_rows(data: object, *, progress: bool | Display = False) -> Rows:
         this is converted once, into ``~/.cache/lwa`` (or ``$LWA_CACHE``), and again when its files change.
     progress
         Whether to show how far a conversion is, or the display to show it in.
+    executor
+        Whose workers read Parquet files, so that their rows never come here as a whole; this process where None.
 
     Examples
     --------
@@ -48,7 +51,7 @@ def as_rows(data: object, *, progress: bool | Display = False) -> Rows:
     if isinstance(data, Rows):
         return data
     if isinstance(data, str | os.PathLike):
-        return rows_at(data, progress)
+        return rows_at(data, progress, executor=executor)
     if is_series(data) or isinstance(data, Mapping | list | tuple | _ArrayLike | Number):
         return ArrayRows(data)
     raise DataError(

@@ -6,12 +6,15 @@ from hashlib import blake2b
 from pathlib import Path
 
 from lwa.errors import DataError
+from lwa.executors import Executor, Serial
 from lwa.progress import Display
 from lwa.rows.conversion import convert, shown
 from lwa.rows.manifest import MANIFEST, is_store, read_json
 from lwa.rows.npy import open_npy
-from lwa.rows.places import absolute, is_url
+from lwa.rows.on_workers import RowsOnWorkers, rows_on_workers
+from lwa.rows.places import absolute, cache_folder, is_url
 from lwa.rows.source import Rows
+from lwa.rows.sources import files_of
 from lwa.rows.store import StoreRows, open_store, source_changes
 
 
@@ -21,10 +24,12 @@ def rows_at(
     *,
     columns: Iterable[str] | None = None,
     missing: str = "error",
+    executor: Executor | None = None,
 ) -> Rows:
     """The rows of a `.npy` file, of a store, or of a table, which is converted first where it has not been yet.
 
-    Of a table, `columns` are those that are needed, and `missing` what to do about rows that lack one of them.
+    Of a table, `columns` are those that are needed, and `missing` what to do about rows that lack one of them. Parquet
+    files are read by the workers of `executor` where it has any.
     """
     place = absolute(where)
     if not is_url(place):
@@ -32,7 +37,22 @@ def rows_at(
             return open_npy(where)
         if is_store(Path(place)):
             return open_store(place)
-    return converted(place, progress, None if columns is None else sorted(set(columns)), missing)
+    names = None if columns is None else sorted(set(columns))
+    if read_by_workers(place, executor):
+        assert executor is not None
+        return rows_on_workers(place, executor, columns=names, missing=missing, progress=progress)
+    return converted(place, progress, names, missing)
+
+
+def read_by_workers(data: object, executor: Executor | None) -> bool:
+    """Whether the rows of data are, or would be, with the workers of an executor: those of Parquet files."""
+    if isinstance(data, RowsOnWorkers):
+        return True
+    if executor is None or isinstance(executor, Serial) or not isinstance(data, str | os.PathLike):
+        return False
+    place = absolute(data)
+    local = not is_url(place) and (place.endswith(".npy") or is_store(Path(place)))
+    return not local and files_of(place)[0] == "parquet"
 
 
 def converted(place: str, progress: bool | Display, columns: list[str] | None, missing: str) -> StoreRows:
@@ -53,10 +73,3 @@ def converted(place: str, progress: bool | Display, columns: list[str] | None, m
         return convert(
             place, folder, columns=columns, missing=missing, overwrite=manifest is not None, progress=display
         )
-
-
-def cache_folder() -> Path:
-    """Where converted tables are kept: in $LWA_CACHE, else under $XDG_CACHE_HOME, else in ~/.cache."""
-    own = os.environ.get("LWA_CACHE")
-    base = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lwa"
-    return base / "rows"

@@ -3,7 +3,7 @@
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -72,10 +72,17 @@ def convert(
     """
     if missing not in MISSING:
         raise one_of("missing", missing, MISSING)
-    folder = Path(destination).expanduser()
     table = open_source(source, columns)
     if table.rows == 0:
-        raise _no_rows(table)
+        raise no_rows(table.given)
+    return stored(table, destination, missing, overwrite, progress)
+
+
+def stored(
+    table: Source, destination: str | os.PathLike[str], missing: str, overwrite: bool, progress: bool | Display
+) -> StoreRows:
+    """The rows of a table in a folder, as `convert` writes them."""
+    folder = Path(destination).expanduser()
     with shown(progress) as display:
         try:
             with alone_in(folder, display):
@@ -116,7 +123,7 @@ def _finished(table: Source, folder: Path, missing: str, overwrite: bool) -> Sto
     manifest = read_json(folder / MANIFEST)
     if manifest is None:
         return None
-    if manifest.get("asked") == _asked(table, missing) and not source_changes(manifest) and not overwrite:
+    if manifest.get("asked") == asked_of(table, missing) and not source_changes(manifest) and not overwrite:
         return open_store(folder, check=False)
     if not overwrite:
         given = manifest.get("source", {}).get("given")
@@ -128,7 +135,7 @@ def _finished(table: Source, folder: Path, missing: str, overwrite: bool) -> Sto
     return None
 
 
-def _asked(table: Source, missing: str) -> dict[str, Any]:
+def asked_of(table: Source, missing: str) -> dict[str, Any]:
     """What makes two conversions the same; a table in memory is never known to be."""
     return {"fingerprint": table.fingerprint or os.urandom(8).hex(), "columns": list(table.types), "missing": missing}
 
@@ -144,7 +151,7 @@ class Conversion:
 
     def __post_init__(self) -> None:
         """Find what is already done."""
-        asked = _asked(self.table, self.missing)
+        asked = asked_of(self.table, self.missing)
         begun = read_json(self.folder / CONVERSION) or {}
         if begun.get("asked") == asked:
             self._widen_as_before(begun["types"])
@@ -219,38 +226,21 @@ class Conversion:
         return any(seen.missing for seen in self.encoder.seen.values())
 
     def _refuse_missing(self) -> None:
-        if self.missing == "drop" or not self._found_missing():
-            return
-        found = [
-            f"column {name!r} has {seen.missing}, the first in row {seen.first_missing}"
-            for name, seen in self.encoder.seen.items()
-            if seen.missing
-        ]
-        full = [name for name, seen in self.encoder.seen.items() if not seen.missing]
-        others = f", or those columns with columns={full!r}" if full else ""
-        raise DataError(
-            f"missing values: {'; '.join(found)}. None is expected. Leave those rows out knowingly with "
-            f"missing='drop'{others}."
-        )
+        if self.missing == "error" and self._found_missing():
+            raise some_missing(self.encoder.seen)
 
     def _manifest(self) -> dict[str, Any]:
         rows = sum(record["rows"] for record in self.records)
         read = sum(record["source_rows"] for record in self.records)
         seen = self._seen()
         if not rows:
-            if not read:
-                raise _no_rows(self.table)
-            worst = max(seen, key=lambda name: seen[name].missing)
-            raise DataError(
-                f"no row is complete: each of the {read} rows lacks a value (column {worst!r} lacks "
-                f"{seen[worst].missing}). Pass columns=[...] without it."
-            )
+            raise none_complete(read, seen) if read else no_rows(self.table.given)
         return {
             "format": FORMAT,
             "version": VERSION,
             "rows": rows,
             "dropped": read - rows,
-            "columns": [_described(name, kind, self.groups, seen[name]) for name, kind in self.table.types.items()],
+            "columns": [described(name, kind, self.groups, seen[name]) for name, kind in self.table.types.items()],
             "shards": [{"rows": record["rows"], "files": record["files"]} for record in self.records],
             "source": {
                 "given": self.table.given,
@@ -315,7 +305,8 @@ def _size(path: Path) -> int | None:
     return path.stat().st_size if path.exists() else None
 
 
-def _described(name: str, kind: Any, groups: dict[str, list[str]], seen: Seen) -> dict[str, Any]:
+def described(name: str, kind: Any, groups: dict[str, list[str]], seen: Seen) -> dict[str, Any]:
+    """A column as manifests have it."""
     stored = stored_as(kind)
     assert stored is not None
     levels: list[Any] | None = None
@@ -340,8 +331,43 @@ def _described(name: str, kind: Any, groups: dict[str, list[str]], seen: Seen) -
     }
 
 
-def _no_rows(table: Source) -> DataError:
-    return DataError(f"{repr(table.given) if table.given else 'the table'} has no rows. Pass at least one row.")
+class Lacking(DataError):
+    """Values are missing, in all rows or where none may; `seen` says how many in each column."""
+
+    def __init__(self, message: str, seen: Mapping[str, Seen] | None = None) -> None:
+        super().__init__(message)
+        self.seen = dict(seen or {})
+
+
+def some_missing(seen: Mapping[str, Seen]) -> Lacking:
+    """The error for missing values, which may not be."""
+    found = [
+        f"column {name!r} has {one.missing}, the first in row {one.first_missing}"
+        for name, one in seen.items()
+        if one.missing
+    ]
+    full = [name for name, one in seen.items() if not one.missing]
+    others = f", or those columns with columns={full!r}" if full else ""
+    return Lacking(
+        f"missing values: {'; '.join(found)}. None is expected. Leave those rows out knowingly with "
+        f"missing='drop'{others}.",
+        seen,
+    )
+
+
+def none_complete(read: int, seen: Mapping[str, Seen]) -> Lacking:
+    """The error where nothing is left."""
+    worst = max(seen, key=lambda name: seen[name].missing)
+    return Lacking(
+        f"no row is complete: each of the {read} rows lacks a value (column {worst!r} lacks {seen[worst].missing}). "
+        "Pass columns=[...] without it.",
+        seen,
+    )
+
+
+def no_rows(given: str | None) -> DataError:
+    """The error for a table without rows."""
+    return DataError(f"{repr(given) if given else 'the table'} has no rows. Pass at least one row.")
 
 
 def _cannot_write(folder: Path, error: OSError) -> DataError:

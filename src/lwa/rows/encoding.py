@@ -157,12 +157,17 @@ class Encoder:
                 codes[level] = len(codes)
                 seen.levels.append(level)
             code_at[place] = codes[level]
-        if len(codes) > MOST_LEVELS:
-            raise DataError(
-                f"column {name!r} has more than {MOST_LEVELS} different values: it names rows rather than groups of "
-                "them. Leave it out with columns=[...], or number its values first."
-            )
+        require_few(name, len(codes))
         return code_at[places]
+
+
+def require_few(name: str, levels: int) -> None:
+    """Refuse more levels than there can be."""
+    if levels > MOST_LEVELS:
+        raise DataError(
+            f"column {name!r} has more than {MOST_LEVELS} different values: it names rows rather than groups of them. "
+            "Leave it out with columns=[...], or number its values first."
+        )
 
 
 def _value_type(kind: Any) -> Any:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
 
 from lwa.errors import DataError, LwaError
@@ -21,6 +22,7 @@ class Look(NamedTuple):
 
     types: dict[str, Any]  # Arrow types by name
     rows: int | None  # where the file itself says
+    groups: tuple[int, ...] = ()  # rows of each row group, of Parquet
 
 
 class Read(NamedTuple):
@@ -96,18 +98,18 @@ class Parquet:
         with readable(file, "Parquet"), open_bytes(file.path) as raw, self._reader(raw) as opened:
             schema = opened.schema_arrow
             _unique(file, schema.names)
-            return Look(dict(zip(schema.names, schema.types, strict=True)), opened.metadata.num_rows)
+            types = dict(zip(schema.names, schema.types, strict=True))
+            return Look(types, opened.metadata.num_rows, _group_rows(opened))
 
-    def read(self, file: SourceFile, types: Mapping[str, Any], skip: int) -> Iterator[Read]:
-        """Batches of the row groups that are left."""
+    def read(self, file: SourceFile, types: Mapping[str, Any], skip: int, stop: int | None = None) -> Iterator[Read]:
+        """Batches of the row groups that are left, those from row `stop` on apart."""
         texts = [name for name, kind in types.items() if is_text(kind)]
         with readable(file, "Parquet"), open_bytes(file.path) as raw, self._reader(raw, texts) as opened:
-            held = [opened.metadata.row_group(i).num_rows for i in range(opened.num_row_groups)]
-            first, total, done = 0, max(sum(held), 1), 0
-            while first < len(held) and done + held[first] <= skip:
-                done += held[first]
-                first += 1
-            groups = list(range(first, len(held)))
+            held = _group_rows(opened)
+            ends = list(accumulate(held))
+            total = max(sum(held), 1) if stop is None else stop
+            groups = [i for i, end in enumerate(ends) if end > skip and end - held[i] < total]
+            done = ends[groups[0]] - held[groups[0]] if groups else 0
             for batch in opened.iter_batches(BATCH, row_groups=groups, columns=list(types)) if groups else ():
                 start, done = done, done + batch.num_rows
                 yield Read(batch, start, done / total)
@@ -221,6 +223,10 @@ def _wider(held: Any, value: str) -> Any:
     except ValueError:
         return pyarrow.string() if empty else None
     return pyarrow.float64()
+
+
+def _group_rows(opened: Any) -> tuple[int, ...]:
+    return tuple(opened.metadata.row_group(i).num_rows for i in range(opened.num_row_groups))
 
 
 def is_text(kind: Any) -> bool:

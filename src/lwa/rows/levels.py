@@ -11,6 +11,7 @@ from lwa.errors import DataError
 from lwa.rows.accept import as_rows
 from lwa.rows.encoding import Level
 from lwa.rows.memory import ArrayRows
+from lwa.rows.on_workers import RowsOnWorkers
 from lwa.rows.source import Rows, label
 from lwa.rows.store import StoreRows
 from lwa.rows.tables import is_series, is_table, require_unique
@@ -43,7 +44,7 @@ def column_names(data: Any) -> list[str]:
         return [str(name) for name in data]
     if isinstance(data, np.ndarray):
         return list(data.dtype.names or ())
-    if isinstance(data, StoreRows):
+    if isinstance(data, StoreRows | RowsOnWorkers):
         return list(data.columns)
     if isinstance(data, Rows):
         first = data.take(np.zeros(1, np.int64))
@@ -69,7 +70,7 @@ def coded_rows(data: Any, names: Iterable[str]) -> Coded:
     """
     if not (is_table(data) or isinstance(data, Mapping | np.ndarray)):
         rows = as_rows(data)
-        held = rows.columns if isinstance(rows, StoreRows) else {}
+        held = rows.columns if isinstance(rows, StoreRows | RowsOnWorkers) else {}
         levels = {name: held[name].levels for name in names if name in held and held[name].kind == "category"}
         return Coded(rows, {name: found for name, found in levels.items() if found is not None})
     columns: dict[str, Any] = {}

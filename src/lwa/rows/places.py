@@ -1,4 +1,4 @@
-"""Where the files of a table are: one file, a folder, a pattern or a URL."""
+"""Where the files of a table are: one file, a folder, a pattern or a URL; and where converted ones are kept."""
 
 import glob
 import os
@@ -120,6 +120,13 @@ def reachable(where: str) -> Iterator[None]:
         raise OutOfReach(
             f"'{where}' cannot be read: {error}. Check the address and your credentials, and try again."
         ) from error
+
+
+def cache_folder() -> Path:
+    """Where converted tables are kept: in $LWA_CACHE, else under $XDG_CACHE_HOME, else in ~/.cache."""
+    own = os.environ.get("LWA_CACHE")
+    base = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lwa"
+    return base / "rows"
 
 
 def open_bytes(path: str) -> Any:

@@ -2,11 +2,11 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Protocol
 
 from lwa.errors import DataError
 from lwa.rows.encoding import stored_as
@@ -14,7 +14,17 @@ from lwa.rows.formats import BATCH, FORMATS, Look, Read, TooNarrow, arrow
 from lwa.rows.places import SourceFile, absolute, find_files, require_format
 from lwa.rows.tables import is_table, require_unique
 
-__all__ = ["FilesSource", "Source", "TableSource", "TooNarrow", "open_source"]
+__all__ = [
+    "FilesSource",
+    "Source",
+    "TableSource",
+    "TooNarrow",
+    "files_of",
+    "named_once",
+    "open_source",
+    "source_of",
+    "with_keys",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,20 +72,10 @@ class FilesSource:
                     kept = batch.slice(min(max(skip - done - start, 0), batch.num_rows))
                     if kept.num_rows:
                         share_of_all = (before + share * file.size) / total
-                        yield Read(self._with_keys(kept, file), done + rows - kept.num_rows, share_of_all)
+                        kept = with_keys(kept, file, self.types, self.keys)
+                        yield Read(kept, done + rows - kept.num_rows, share_of_all)
             done += rows
             before += file.size
-
-    def _with_keys(self, batch: Any, file: SourceFile) -> Any:
-        if not self.keys:
-            return batch
-        pyarrow = arrow()
-        values = dict(file.keys)
-        columns = {name: batch.column(name) for name in self.types if name not in self.keys}
-        for name, kind in self.keys.items():
-            value = pyarrow.scalar(values[name]).cast(kind) if values[name] is not None else pyarrow.scalar(None, kind)
-            columns[name] = pyarrow.repeat(value, batch.num_rows)
-        return pyarrow.RecordBatch.from_pydict({name: columns[name] for name in self.types})
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +101,31 @@ class TableSource:
             done += batch.num_rows
 
 
-type Source = FilesSource | TableSource
+class Source(Protocol):
+    """What a conversion needs of a table."""
+
+    @property
+    def given(self) -> str | None:
+        """Where it is, unless that is in memory."""
+
+    @property
+    def types(self) -> dict[str, Any]:
+        """Arrow types of the columns asked for."""
+
+    @property
+    def stamps(self) -> Sequence[tuple[SourceFile, int | None]]:
+        """Its files with their rows."""
+
+    @property
+    def fingerprint(self) -> str | None:
+        """What another table does not have; None where that cannot be told."""
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows there are, where that is known."""
+
+    def read(self, skip: int) -> Iterator[Read]:
+        """All rows but the first `skip`."""
 
 
 def open_source(source: object, columns: Iterable[str] | None = None) -> Source:
@@ -114,9 +138,7 @@ def open_source(source: object, columns: Iterable[str] | None = None) -> Source:
     columns
         The columns to read, all of them by default.
     """
-    if isinstance(columns, str):
-        raise DataError(f"columns={columns!r} is one text; a list of names is expected. Pass columns=[{columns!r}].")
-    wanted = None if columns is None else list(dict.fromkeys(columns))
+    wanted = named_once(columns)
     if isinstance(source, str | os.PathLike):
         return _of_files(absolute(source), wanted)
     if is_table(source):
@@ -127,8 +149,21 @@ def open_source(source: object, columns: Iterable[str] | None = None) -> Source:
     )
 
 
+def named_once(columns: Iterable[str] | None) -> list[str] | None:
+    """The columns to read, each once; None where all are."""
+    if isinstance(columns, str):
+        raise DataError(f"columns={columns!r} is one text; a list of names is expected. Pass columns=[{columns!r}].")
+    return None if columns is None else list(dict.fromkeys(columns))
+
+
 def _of_files(given: str, wanted: list[str] | None) -> FilesSource:
     arrow()
+    name, files = files_of(given)
+    return source_of(given, name, files, [FORMATS[name].look(file) for file in files], wanted)
+
+
+def files_of(given: str) -> tuple[str, list[SourceFile]]:
+    """The files of a table and their format, which is one. `given` is absolute."""
     files = find_files(given)
     formats = {require_format(file.path): file.path for file in reversed(files)}
     if len(formats) > 1:
@@ -137,18 +172,37 @@ def _of_files(given: str, wanted: list[str] | None) -> FilesSource:
             f"'{given}' holds files of several formats: {listed}. Pass a pattern, e.g. '{given}/*.parquet'."
         )
     (name,) = formats
-    looks = [FORMATS[name].look(file) for file in files]
+    return name, files
+
+
+def source_of(
+    given: str, format: str, files: Sequence[SourceFile], looks: Sequence[Look], wanted: list[str] | None
+) -> FilesSource:
+    """The table that files hold together, by what can be known of each."""
     keys = _key_types(files)
     types = _common_types(files, looks, keys, wanted)
     in_files = set(looks[0].types)
     return FilesSource(
         given,
-        name,
+        format,
         tuple(files),
         tuple(look.rows for look in looks),
         types,
         {key: kind for key, kind in keys.items() if key in types and key not in in_files},
     )
+
+
+def with_keys(batch: Any, file: SourceFile, types: Mapping[str, Any], keys: Mapping[str, Any]) -> Any:
+    """A batch of a file with the columns that its folders are named by."""
+    if not keys:
+        return batch
+    pyarrow = arrow()
+    values = dict(file.keys)
+    columns = {name: batch.column(name) for name in types if name not in keys}
+    for name, kind in keys.items():
+        value = pyarrow.scalar(values[name]).cast(kind) if values[name] is not None else pyarrow.scalar(None, kind)
+        columns[name] = pyarrow.repeat(value, batch.num_rows)
+    return pyarrow.RecordBatch.from_pydict({name: columns[name] for name in types})
 
 
 def _of_table(table: Any, wanted: list[str] | None) -> TableSource:

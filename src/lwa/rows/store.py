@@ -150,6 +150,11 @@ class StoreRows:
     def _split(self, rows: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         return {name: column.of(rows[column.dtype]) for name, column in self.columns.items()}
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether no file has shrunk since it was mapped."""
+        return all(shard.mapping.size() >= shard.size for shard in self.shards)
+
     def _require_whole(self) -> None:
         # To read past the end of a mapped file that shrank kills the process (SIGBUS).
         for shard in self.shards:
@@ -180,7 +185,7 @@ def open_store(path: str | os.PathLike[str], *, check: bool = True) -> StoreRows
                 f"with lwa.rows.convert({given!r}, {str(folder)!r}, overwrite=True), or take the rows as they were "
                 f"with lwa.rows.open_store({str(folder)!r}, check=False)."
             )
-        columns = {entry["name"]: _column(entry) for entry in manifest["columns"]}
+        columns = {entry["name"]: column_of(entry) for entry in manifest["columns"]}
         shards = tuple(_shard(folder, manifest, entry) for entry in _files(manifest))
         by_dtype: dict[str, list[NDArray[Any]]] = {}
         for entry, shard in zip(_files(manifest), shards, strict=True):
@@ -230,7 +235,8 @@ def _files(manifest: dict[str, Any]) -> list[dict[str, Any]]:
     return [entry for shard in manifest["shards"] for entry in shard["files"]]
 
 
-def _column(entry: dict[str, Any]) -> StoredColumn:
+def column_of(entry: dict[str, Any]) -> StoredColumn:
+    """A column as its manifest describes it."""
     levels, ranks = entry["levels"], entry["ranks"]
     return StoredColumn(
         **{

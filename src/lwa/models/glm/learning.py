@@ -9,16 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import DataError, InputError
+from lwa.executors import Executor
 from lwa.models.glm.expressions import Expression, Levels
-from lwa.models.glm.recipe import Learned, ReadRows, Recipe, selected
-from lwa.rows import Rows
+from lwa.models.glm.recipe import Held, Learned, ReadRows, Recipe, selected
+from lwa.rows import Batch, Rows
 from lwa.rows.encoding import Level
 from lwa.rows.levels import require_one_kind
+from lwa.rows.passes import over_pieces, spread
 
 BLOCK = 2**16
 """Rows that are looked at together."""
 MOST_LEVELS = 2**16
 """More different numbers than this are no levels."""
+MANY = 1_000
+"""Columns beyond which pieces wait for each other where one process computes them all: each holds as many squared."""
 SPANNED = 1e-10
 """The share of a column's variance that other columns leave unexplained, below which it is their combination. Sums in
 float64 leave some 1e-14."""
@@ -40,9 +44,17 @@ class Running:
 
     def add(self, values: NDArray[np.float64]) -> None:
         """Take in a block."""
-        size, mean = len(values), float(values.mean())
+        mean = float(values.mean())
+        self._merge(len(values), mean, float(((values - mean) ** 2).sum()))
+
+    def join(self, later: "Running") -> None:
+        """Take in all that another has."""
+        if later.count:
+            self._merge(later.count, later.mean, later.squares)
+
+    def _merge(self, size: int, mean: float, squares: float) -> None:
         away, total = mean - self.mean, self.count + size
-        self.squares += float(((values - mean) ** 2).sum()) + away**2 * self.count * size / total
+        self.squares += squares + away**2 * self.count * size / total
         self.mean += away * size / total
         self.count = total
 
@@ -61,8 +73,7 @@ def learn(
     """
     first = selected(rows.take(np.zeros(1, np.int64)), names)
     levels: dict[str, tuple[Level, ...]] = {}
-    values: dict[str, set[float]] = {}
-    running: dict[str, Running] = {}
+    seen = Levelled({}, {})
     for text, expression in expressions.items():
         texts = [column for column in expression.computed if column in text_levels]
         if texts and (expression.column is None or expression.learned in ("center", "scale")):
@@ -75,22 +86,18 @@ def learn(
                 require_one_kind(texts[0], text_levels[texts[0]])
             levels[text] = text_levels[texts[0]]
         elif expression.learned == "C" or (expression.column and first[expression.column].dtype == bool):
-            values[text] = set()
+            seen.values[text] = set()
         elif expression.learned is not None:
-            running[text] = Running()
-    if values or running:
-        for columns in batches(rows, names):
-            for text, seen in values.items():
-                seen.update(finite(text, expressions[text], columns, text_levels).tolist())
-                if len(seen) > MOST_LEVELS:
-                    raise DataError(f"{text!r} has more than {MOST_LEVELS} levels: it is a number. Write it without C.")
-            for text, one in running.items():
-                one.add(finite(text, expressions[text], columns, text_levels, unique=False))
-    for text, seen in values.items():
+            seen.running[text] = Running()
+    if seen.values or seen.running:
+        own = (seen, names, expressions, text_levels)
+        for one in over_pieces(rows, levels_in_piece, BLOCK, own=own):
+            seen.join(one)
+    for text, values in seen.values.items():
         column = expressions[text].column
         kind = first[column].dtype.kind if column else "f"
         as_level = bool if kind == "b" else int if kind in "iu" else float
-        levels[text] = tuple(as_level(level) for level in sorted(seen))
+        levels[text] = tuple(as_level(level) for level in sorted(values))
     for text, found in levels.items():
         if len(found) < 2:
             raise DataError(
@@ -98,10 +105,52 @@ def learn(
                 "it out of the formula."
             )
     levels = {text: reference_first(expressions[text], found) for text, found in levels.items()}
-    for text, one in running.items():
-        if expressions[text].learned == "scale" and not one.sd > 0:
+    for text, moments in seen.running.items():
+        if expressions[text].learned == "scale" and not moments.sd > 0:
             raise DataError(f"{text!r}: the column is the same in all rows, so it has no scale. Leave it out.")
-    return Learned(levels, {text: (one.mean, one.sd) for text, one in running.items()})
+    return Learned(levels, {text: (moments.mean, moments.sd) for text, moments in seen.running.items()})
+
+
+@dataclass
+class Levelled:
+    """What was seen of expressions so far: the numbers that are levels, moments of others."""
+
+    values: dict[str, set[float]]
+    running: dict[str, Running]
+
+    def join(self, later: "Levelled") -> None:
+        """Take in what was seen of the rows that come next."""
+        for text, values in later.values.items():
+            self.values[text] |= values
+            require_few(text, self.values[text])
+        for text, moments in later.running.items():
+            self.running[text].join(moments)
+
+
+def levels_in_piece(
+    blank: Levelled,
+    names: tuple[str, ...],
+    expressions: Mapping[str, Expression],
+    text_levels: Levels,
+    start: int,
+    blocks: Iterator[Batch],
+) -> Levelled:
+    """What one piece of all rows tells."""
+    seen = Levelled({text: set() for text in blank.values}, {text: Running() for text in blank.running})
+    for batch in blocks:
+        columns = selected(batch, names)
+        for text, values in seen.values.items():
+            values.update(finite(text, expressions[text], columns, text_levels).tolist())
+            require_few(text, values)
+        for text, moments in seen.running.items():
+            moments.add(finite(text, expressions[text], columns, text_levels, unique=False))
+    return seen
+
+
+def require_few(text: str, values: set[float]) -> None:
+    """Refuse more levels than anyone means."""
+    if len(values) > MOST_LEVELS:
+        raise DataError(f"{text!r} has more than {MOST_LEVELS} levels: it is a number. Write it without C.")
 
 
 def reference_first(factor: Expression, levels: tuple[Level, ...]) -> tuple[Level, ...]:
@@ -158,6 +207,12 @@ class Strange:
         self.counts[name] = self.counts.get(name, 0) + int(good.size - good.sum())
         self.first.setdefault(name, (start + at, float(values[at])))
 
+    def join(self, later: "Strange") -> None:
+        """Count those of the rows that come next."""
+        for name, count in later.counts.items():
+            self.counts[name] = self.counts.get(name, 0) + count
+            self.first.setdefault(name, later.first[name])
+
     def told(self, name: str) -> str:
         """How many there are, and the first."""
         row, value = self.first[name]
@@ -176,34 +231,64 @@ class Facts:
     offset: Running
 
 
-def look_through(read: ReadRows, intercept: bool) -> Facts:
-    """Read all rows once; refuse values that may not be, and columns that others span."""
-    recipe = read.recipe
-    size = recipe.design.size
-    sums = Sums.begin(size, intercept)
-    running = [Running() for _ in recipe.design.blocks]
-    y, trials, offset = Running(), Running(), Running()
-    missing, outside, negative, start = Strange(), Strange(), Strange(), 0
-    for columns in batches(read.source, read.names):
-        with np.errstate(all="ignore"):
-            rows = recipe.rows(columns, read.held)
-            parts = recipe.parts(columns, read.held)
-        look_for_missing(recipe, rows, parts, missing, start)
+@dataclass
+class Look:
+    """What was seen of the rows so far."""
+
+    sums: "Sums"
+    blocks: list[Running]  # of the numbers in each block of the design
+    y: Running = field(default_factory=Running)
+    trials: Running = field(default_factory=Running)
+    offset: Running = field(default_factory=Running)
+    missing: Strange = field(default_factory=Strange)
+    outside: Strange = field(default_factory=Strange)
+    negative: Strange = field(default_factory=Strange)
+    rows: int = 0
+
+    @classmethod
+    def begin(cls, recipe: Recipe) -> "Look":
+        """Of nothing yet."""
+        return cls(Sums.begin(recipe.design.size, recipe.design.intercept), [Running() for _ in recipe.design.blocks])
+
+    def add(self, recipe: Recipe, rows: Any, parts: Any, start: int) -> None:
+        """Take in a block, the rows from `start` on."""
+        look_for_missing(recipe, rows, parts, self.missing, start)
         good = recipe.family.allowed(rows["y"], rows.get("trials")) | ~np.isfinite(rows["y"])
-        outside.look(recipe.formula.response.text, rows["y"], good, start)
+        self.outside.look(recipe.formula.response.text, rows["y"], good, start)
         if "weights" in rows:
             assert recipe.weights is not None
-            negative.look(recipe.weights.text, rows["weights"], ~(rows["weights"] < 0), start)
-        if not missing.counts:
-            sums.add(recipe, rows, parts)
-            for one, part in zip(running, parts, strict=True):
+            self.negative.look(recipe.weights.text, rows["weights"], ~(rows["weights"] < 0), start)
+        if not self.missing.counts:
+            self.sums.add(recipe, rows, parts)
+            for one, part in zip(self.blocks, parts, strict=True):
                 if part.times is not None:
                     one.add(part.times)
-            y.add(rows["y"].astype(np.float64))
-            for name, one in (("trials", trials), ("offset", offset)):
+            self.y.add(rows["y"].astype(np.float64))
+            for name, one in (("trials", self.trials), ("offset", self.offset)):
                 if name in rows:
                     one.add(rows[name])
-        start += len(rows["y"])
+        self.rows += len(rows["y"])
+
+    def join(self, later: "Look") -> None:
+        """Take in what was seen of the rows that come next."""
+        self.sums.join(later.sums)
+        mine, theirs = [self.y, self.trials, self.offset], [later.y, later.trials, later.offset]
+        for one, other in zip([*self.blocks, *mine], [*later.blocks, *theirs], strict=True):
+            one.join(other)
+        self.missing.join(later.missing)
+        self.outside.join(later.outside)
+        self.negative.join(later.negative)
+        self.rows += later.rows
+
+
+def look_through(read: ReadRows, executor: Executor | None = None) -> Facts:
+    """Read all rows once; refuse values that may not be, and columns that others span."""
+    recipe = read.recipe
+    seen = Look.begin(recipe)
+    own, alone = (read.names, recipe, read.held), recipe.design.size > MANY
+    for one in over_pieces(spread(read.source, executor), look_at_piece, BLOCK, own=own, here=alone):
+        seen.join(one)
+    missing, outside, negative = seen.missing, seen.outside, seen.negative
     if missing.counts:
         raise DataError(
             f"NaN or infinite values: {'; '.join(map(missing.told, missing.counts))}. Finite numbers are expected. "
@@ -217,14 +302,26 @@ def look_through(read: ReadRows, intercept: bool) -> Facts:
         )
     for name in negative.counts:
         raise DataError(f"Weights must be >= 0. Negative ones: {negative.told(name)}. Drop or correct those rows.")
-    if recipe.family.scaled and not y.sd > 0:
+    if recipe.family.scaled and not seen.y.sd > 0:
         raise DataError(
-            f"The response {recipe.formula.response.text!r} is {y.mean:g} in all rows, so there is nothing to explain. "
-            "Pass another response."
+            f"The response {recipe.formula.response.text!r} is {seen.y.mean:g} in all rows, so there is nothing to "
+            "explain. Pass another response."
         )
-    sums.require_full_rank(recipe.design.names)
-    sd = tuple(one.sd if one.count else None for one in running)
-    return Facts(start, sums.mean, sd, y, trials, offset)
+    seen.sums.require_full_rank(recipe.design.names)
+    sd = tuple(one.sd if one.count else None for one in seen.blocks)
+    return Facts(seen.rows, seen.sums.mean, sd, seen.y, seen.trials, seen.offset)
+
+
+def look_at_piece(names: tuple[str, ...], recipe: Recipe, held: Held, start: int, blocks: Iterator[Batch]) -> Look:
+    """What one piece of all rows tells."""
+    seen = Look.begin(recipe)
+    for batch in blocks:
+        columns = selected(batch, names)
+        with np.errstate(all="ignore"):
+            rows = recipe.rows(columns, held)
+            parts = recipe.parts(columns, held)
+        seen.add(recipe, rows, parts, start + seen.rows)
+    return seen
 
 
 def look_for_missing(recipe: Recipe, rows: Any, parts: Any, missing: Strange, start: int) -> None:
@@ -288,6 +385,23 @@ class Sums:
         across = sparse.T @ x
         self.products[:, at] += across
         self.products[at, :] += across.T
+
+    def join(self, later: "Sums") -> None:
+        """Take in the sums of the rows that come next, less this shift in place of theirs."""
+        if later.shift is None:
+            return
+        if self.shift is None:
+            self.count, self.shift, self.total, self.products = later.count, later.shift, later.total, later.products
+            return
+        by = later.shift - self.shift
+        moved = np.flatnonzero(by)  # a few of what may be thousands of columns
+        across = np.outer(by[moved], later.total)
+        self.count += later.count
+        self.total += later.total + later.count * by
+        self.products += later.products
+        self.products[moved] += across
+        self.products[:, moved] += across.T
+        self.products[np.ix_(moved, moved)] += later.count * np.outer(by[moved], by[moved])
 
     def require_full_rank(self, names: list[str]) -> None:
         """Refuse columns that are a combination of those before them, and name these."""

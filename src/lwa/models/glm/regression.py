@@ -13,6 +13,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from lwa.errors import DataError, InputError
+from lwa.executors import Executor
 from lwa.models.glm.design import design_of
 from lwa.models.glm.expressions import Expression, read_expression
 from lwa.models.glm.families import Family, family_of, link_for
@@ -27,6 +28,7 @@ from lwa.progress import Display
 from lwa.rows import Rows
 from lwa.rows.cache import rows_at
 from lwa.rows.levels import coded_rows, column_names
+from lwa.rows.passes import spread
 
 
 def glm(
@@ -154,21 +156,19 @@ class Glm(Unbound):
         """The columns that it needs."""
         return tuple(dict.fromkeys(column for one in self.expressions for column in one.columns))
 
-    def bind(self, data: Any, progress: bool | Display = False) -> "BoundGlm":
+    def bind(self, data: Any, progress: bool | Display = False, executor: Executor | None = None) -> "BoundGlm":
         """The model of these data; of a table on disk, the columns that it needs are converted."""
-        source, held = self.source(data, progress)
-        first = source.take(np.zeros(1, np.int64))
+        source, held = self.source(data, progress, executor)
         learnable = dict(self.formula.factors)
         response = self.formula.response
         if self.family.levels == "any" or (self.family.levels == "two" and response.column in held.levels):
             learnable[response.text] = response
-        assert isinstance(first, dict)
         for one in self.expressions:
             require_texts(one, held.levels)
             texts = [column for column in one.computed if column in held.levels]
             if texts and one not in learnable.values():
                 raise of_text(one, texts[0], held.levels[texts[0]], is_response=one is response)
-        learned = learn(source, self.names, learnable, held.levels)
+        learned = learn(spread(source, executor), self.names, learnable, held.levels)
         if self.family.levels == "two" and len(learned.levels.get(response.text, "no")) != 2:
             raise DataError(
                 f"family={self.family.name!r} expects two levels, but {response.text!r} has "
@@ -178,13 +178,15 @@ class Glm(Unbound):
         design = design_of(self.formula, factors)
         recipe = Recipe(self.formula, self.family, design, learned, self.offsets, self.weights, self.trials)
         rows = ReadRows(source, self.names, recipe, held)
-        facts = look_through(rows, design.intercept)
+        facts = look_through(rows, executor)
         return BoundGlm(self, rows, facts, priors_of(self.priors, self.family, self.link, design, facts))
 
-    def source(self, data: Any, progress: bool | Display = False) -> tuple[Rows, Held]:
+    def source(
+        self, data: Any, progress: bool | Display = False, executor: Executor | None = None
+    ) -> tuple[Rows, Held]:
         """The rows with the columns that are needed, and what codes of text stand for."""
         if isinstance(data, str) or hasattr(data, "__fspath__"):
-            data = rows_at(data, progress, columns=self.names)
+            data = rows_at(data, progress, columns=self.names, executor=executor)
         there = column_names(data)
         if not there:
             raise DataError(
