@@ -114,11 +114,12 @@ def visited[V: Visitor](
     first = named(rows.take(np.zeros(1, np.int64)))
     for name, array in first.items():
         check_numeric(name, array.dtype)
-    tallies = {name: _Tally(array.dtype, array.shape[1:]) for name, array in first.items()}
+    blank = {name: _Tally(array.dtype, array.shape[1:]) for name, array in first.items()}
+    tallies = {name: replace(tally) for name, tally in blank.items()}
     size = _BLOCK_BYTES / max(1, sum(array.nbytes for array in first.values())) if block is None else block
     length, everybody = 0, None
     looking = over_pieces(
-        rows, _look, power_of_two(size), shared=shared, own=(begin, own, tallies), here=here, progress=progress
+        rows, _look, power_of_two(size), shared=shared, own=(begin, own, blank), here=here, progress=progress
     )
     for count, seen, visitor in looking:
         length += count
