@@ -15,6 +15,8 @@ SOURCE = Path(lwa.__file__).parent
 OPTIONAL = [
     "arviz",
     "blackjax",
+    "cloudpickle",
+    "distributed",
     "fsspec",
     "h5netcdf",
     "jax",
@@ -35,6 +37,7 @@ OPTIONAL = [
 ADAPTERS = [
     "arviz",
     "blackjax",
+    "distributed",
     "fsspec",
     "h5netcdf",
     "matplotlib",

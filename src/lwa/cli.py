@@ -178,6 +178,14 @@ def fit(
             rich_help_panel=SAMPLING, help="Bandwidth of the subsets' law, of powered and subposterior; or auto."
         ),
     ] = "auto",
+    dask: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=SAMPLING,
+            metavar="ADDRESS",
+            help="Scheduler of a Dask cluster that computes, tcp://10.0.0.1:8786; its workers read Parquet files.",
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(rich_help_panel=OUTPUT, help="Folder to save the run to.")] = Path("runs/fit"),
     overwrite: Annotated[
         bool, typer.Option("--overwrite", rich_help_panel=OUTPUT, help="Replace a run that is there already.")
@@ -221,6 +229,7 @@ def fit(
     when the system asked it to end: what was drawn is kept, and
     lwa resume goes on from there.
     """
+    from lwa.executors.dask import dask_at
     from lwa.fitting import Source, fit_and_save, number_or_auto, require_settings, whole_or_auto
     from lwa.run_folder import require_free
 
@@ -234,11 +243,12 @@ def fit(
         what, data, family=family, link=link, prior=prior or [], offset=offset, weights=weights, trials=trials,
         numpyro=numpyro, missing=missing,
     )  # fmt: skip
-    model, rows = source.read(progress=not json)
-    done = fit_and_save(
-        model, rows, out, options, command=["lwa", *sys.argv[1:]], source=source, certify=certify, report=page,
-        progress=not json, overwrite=overwrite,
-    )  # fmt: skip
+    with dask_at(dask) as executor:
+        model, rows = source.read(progress=not json, executor=executor)
+        done = fit_and_save(
+            model, rows, out, options, command=["lwa", *sys.argv[1:]], source=source, certify=certify, report=page,
+            progress=not json, overwrite=overwrite, executor=executor,
+        )  # fmt: skip
     tell(done, out, json=json)
 
 
@@ -273,6 +283,13 @@ def resume(
         str | None,
         typer.Option(metavar="MODULE:MODEL", help="The same again, where the fit was begun with it."),
     ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Scheduler of a Dask cluster that computes, tcp://10.0.0.1:8786; its workers read Parquet files.",
+        ),
+    ] = None,
     certify: Annotated[bool, typer.Option(help="Say how far the draws are from the posterior of all rows.")] = True,
     page: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html into that folder.")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")] = False,
@@ -282,11 +299,14 @@ def resume(
     Data, model, settings and versions must be those that it was begun with; what is different is named. With --draws or
     --budget a fit that is done is extended.
     """
+    from lwa.executors.dask import dask_at
     from lwa.fitting import resume_and_save
 
-    done = resume_and_save(
-        run, draws=draws, budget=budget, numpyro=numpyro, certify=certify, report=page, progress=not json
-    )
+    with dask_at(dask) as executor:
+        done = resume_and_save(
+            run, draws=draws, budget=budget, numpyro=numpyro, certify=certify, report=page, progress=not json,
+            executor=executor,
+        )  # fmt: skip
     tell(done, run, json=json)
 
 

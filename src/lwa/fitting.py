@@ -11,6 +11,7 @@ from typing import Any
 
 from lwa.checkpoints.resuming import Fresh, of_lwas_own, taken_up
 from lwa.errors import InputError, LwaError, LwaWarning, RunFolderError, Terminated
+from lwa.executors import Executor
 from lwa.models.from_numpyro import from_numpyro
 from lwa.models.glm import glm
 from lwa.models.model import Model
@@ -64,11 +65,11 @@ class Source:
     numpyro: str | None = None
     missing: str = "error"
 
-    def read(self, *, progress: bool) -> tuple[Any, Rows]:
-        """The model, and the rows that it needs."""
+    def read(self, *, progress: bool, executor: Executor | None = None) -> tuple[Any, Rows]:
+        """The model, and the rows that it needs; of Parquet files the workers of an executor read them."""
         if self.numpyro is not None:
             self._require_no_formula()
-            return numpyro_model(self.numpyro, self.what, self.missing, progress)
+            return numpyro_model(self.numpyro, self.what, self.missing, progress, executor)
         if self.data is None:
             raise InputError(f"{self.what!r} came alone. Pass a formula and the data: lwa fit 'y ~ x' table.parquet.")
         trials = int(self.trials) if self.trials is not None and self.trials.isdigit() else self.trials
@@ -76,7 +77,7 @@ class Source:
             self.what, self.family or "gaussian", link=self.link, priors=priors_of(list(self.prior)),
             offset=self.offset, weights=self.weights, trials=trials,
         )  # fmt: skip
-        return model, rows_at(self.data, progress, columns=model.names, missing=self.missing)
+        return model, rows_at(self.data, progress, columns=model.names, missing=self.missing, executor=executor)
 
     def _require_no_formula(self) -> None:
         """Refuse what belongs to a formula."""
@@ -112,10 +113,12 @@ def source_of(folder: Path, numpyro: str | None) -> tuple[Source, list[str]]:
     return source, command
 
 
-def numpyro_model(name: str, source: str, missing: str, progress: bool) -> tuple[Model, Rows]:
+def numpyro_model(
+    name: str, source: str, missing: str, progress: bool, executor: Executor | None = None
+) -> tuple[Model, Rows]:
     """A NumPyro model by its name, `module:model`, and the columns of a table that it takes."""
     function = own_object(name)
-    rows = rows_at(source, progress, columns=columns_of(function), missing=missing)
+    rows = rows_at(source, progress, columns=columns_of(function), missing=missing, executor=executor)
     if isinstance(rows, StoreRows | RowsOnWorkers):
         for column, levels in rows.levels.items():
             require_one_kind(column, levels)  # the model is given their codes
@@ -143,6 +146,7 @@ def fit_and_save(
     report: bool = True,
     progress: bool = True,
     overwrite: bool = False,
+    executor: Executor | None = None,
 ) -> Fitted:
     """Sample, certify and report. Draws are kept as they come, so that nothing that comes later can lose them.
 
@@ -156,12 +160,14 @@ def fit_and_save(
         What it was told of model and data.
     overwrite
         Whether a run that is in `out` already goes, as soon as this one is prepared.
+    executor
+        Who computes.
     """
     size = options["subset_size"] or min(SUBSET_SIZE, len(rows))
     asked = settings_of(dict(options) | {"subset_size": size, "checkpoint": out})
     fresh = Fresh({"source": asdict(source), "command": list(command)}, replaces=overwrite)
     with quietly():
-        run = drawn(model, rows, asked, None, progress=progress, fresh=fresh)
+        run = drawn(model, rows, asked, None, progress=progress, executor=executor, fresh=fresh)
     return concluded(run, out, command, certify=certify, report=report, progress=progress)
 
 
@@ -174,12 +180,13 @@ def resume_and_save(
     certify: bool,
     report: bool,
     progress: bool,
+    executor: Executor | None = None,
 ) -> Fitted:
     """Go on with a fit, then certify and report it."""
     source, command = source_of(folder, numpyro)
-    model, rows = source.read(progress=progress)
+    model, rows = source.read(progress=progress, executor=executor)
     with quietly():
-        run = resume(folder, model, rows, draws=draws, budget=budget, progress=progress)
+        run = resume(folder, model, rows, draws=draws, budget=budget, progress=progress, executor=executor)
     return concluded(run, folder, command, certify=certify, report=report, progress=progress)
 
 

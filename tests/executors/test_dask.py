@@ -128,3 +128,40 @@ def test_workers_that_die_over_one_task(client, path):
 
     with pytest.raises(ExecutorError, match="died again and again over the same task"):
         list(Dask(client).map(Work(always_fatal), [0]))
+
+
+def fitted(table, out, *more):
+    command = [
+        sys.executable,
+        "-m",
+        "lwa",
+        "fit",
+        "y ~ x + kind",
+        str(table),
+        "--family",
+        "bernoulli",
+        "--out",
+        str(out),
+    ]
+    asked = ["--subset-size", "200", "--draws", "100", "--tune", "200", "--seed", "5", "--json", "--no-report"]
+    return subprocess.run([*command, *asked, *more], capture_output=True, text=True, timeout=200, check=False)
+
+
+def test_the_command_line(client, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table, rng = tmp_path / "table", np.random.default_rng(3)
+    table.mkdir()
+    for part in range(3):
+        x = rng.normal(size=50_000)
+        columns = {"x": x, "y": rng.random(50_000) < 1 / (1 + np.exp(-x)), "kind": rng.choice(["a", "b", "c"], 50_000)}
+        pq.write_table(pa.table(columns), table / f"part{part}.parquet")
+    here = fitted(table, tmp_path / "here")
+    there = fitted(table, tmp_path / "there", "--dask", client.scheduler.address)
+    assert (here.returncode, there.returncode) == (0, 0), (here.stderr, there.stderr)
+    same(lwa.load(tmp_path / "here"), lwa.load(tmp_path / "there"))
+    nobody = fitted(table, tmp_path / "nobody", "--dask", "tcp://127.0.0.1:1")
+    assert nobody.returncode == 2
+    assert "No Dask scheduler answers at 'tcp://127.0.0.1:1'" in nobody.stderr
+    assert "Traceback" not in nobody.stderr

@@ -4,6 +4,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lwa.errors import ExecutorError, InputError
@@ -129,6 +130,27 @@ class Dask:
                 "and go on."
             )
         return []
+
+
+@contextmanager
+def dask_at(address: str | None, patience: float = 30.0) -> Iterator[Dask | None]:
+    """The cluster whose scheduler has this address; nobody, where there is none."""
+    if address is None:
+        yield None
+        return
+    try:
+        from distributed import Client
+    except ModuleNotFoundError:
+        raise InputError(f"--dask {address} needs Dask. Install it with pip install 'lwa[dask]'.") from None
+    try:
+        client = Client(address, timeout=max(1.0, patience / 3))  # type: ignore[no-untyped-call]
+    except (OSError, TimeoutError, ValueError) as error:
+        raise ExecutorError(
+            f"No Dask scheduler answers at {address!r} ({type(error).__name__}). Start one with dask scheduler, and "
+            "pass the address that it prints, such as tcp://10.0.0.1:8786."
+        ) from error
+    with client:
+        yield Dask(client, patience)
 
 
 class Waiting:

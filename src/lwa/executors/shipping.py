@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from lwa import __version__
 from lwa.errors import ExecutorError, InputError
 from lwa.executors.executor import Work
 
@@ -91,7 +92,7 @@ def rest_of(work: Work, piece: Any) -> bytes:
 @cache
 def versions() -> dict[str, str]:
     """Of what results depend on."""
-    return {name: version(name) for name in ("lwa", "jax", "jaxlib", "numpy")}
+    return {"lwa": __version__, **{name: version(name) for name in ("jax", "jaxlib", "numpy")}}
 
 
 def carry_out(shared: Sequence[Parcel], rest: bytes, asked: dict[str, str]) -> Any:
