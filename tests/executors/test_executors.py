@@ -160,8 +160,8 @@ def test_processes(tmp_path):
             list(executor.map(Work(refusing), range(3)))
         with pytest.raises(ExecutorError, match=r"ended 3 times while it computed the same piece"):
             list(executor.map(Work(always_fatal), range(2)))
-        with pytest.raises(InputError, match="cannot be sent to another process"):
-            list(executor.map(Work(fatal, (open(os.devnull),)), range(2)))  # noqa: SIM115
+        with open(os.devnull) as file, pytest.raises(InputError, match="cannot be sent to another process"):
+            list(executor.map(Work(fatal, (file,)), range(2)))
         path = tmp_path / "rows.npy"
         np.save(path, rows())
         here = lwa.sample(MODEL, path, **ASKED)
