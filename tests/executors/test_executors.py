@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from itertools import pairwise
 
 import jax
@@ -160,8 +161,8 @@ def test_processes(tmp_path):
             list(executor.map(Work(refusing), range(3)))
         with pytest.raises(ExecutorError, match=r"ended 3 times while it computed the same piece"):
             list(executor.map(Work(always_fatal), range(2)))
-        with open(os.devnull) as file, pytest.raises(InputError, match="cannot be sent to another process"):
-            list(executor.map(Work(fatal, (file,)), range(2)))
+        with pytest.raises(InputError, match="cannot be sent to another process"):
+            list(executor.map(Work(fatal, (threading.Lock(),)), range(2)))
         path = tmp_path / "rows.npy"
         np.save(path, rows())
         here = lwa.sample(MODEL, path, **ASKED)
