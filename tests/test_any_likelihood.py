@@ -89,7 +89,7 @@ def test_the_same_draws_with_as_many_rows_as_are_needed():
 
 
 @pytest.mark.filterwarnings("ignore:Each refresh:lwa.LwaWarning")
-@pytest.mark.parametrize("target", ["powered", "calibrated"])
+@pytest.mark.parametrize("target", [pytest.param("powered", marks=pytest.mark.slow), "calibrated"])
 def test_groups(target):
     sizes = []
 
@@ -389,7 +389,7 @@ def test_what_it_raises_on_a_pass_over_all_rows(target):
     raised(ValueError("my message"), 60, target=target, subset_move=None)
 
 
-@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("kind", [ValueError, pytest.param(KeyboardInterrupt, marks=pytest.mark.slow)])
 def test_what_it_raises_once_there_are_draws_comes_with_them(kind):
     error = raised(kind("my message"), calls_before_the_first_move() + IN_DRAWS, pause=0.002)
     kept = error.lwa_result

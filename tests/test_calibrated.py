@@ -137,6 +137,7 @@ def test_a_subset_that_is_too_small_is_refused_with_one_that_does():
         lwa.sample(model, data, summary=Curvature(), subset_size=15, epsilon=1e3, seed=1, progress=False)
 
 
+@pytest.mark.slow
 def test_a_reference_may_be_given():
     """Any point in the bulk serves: here a sd off the mode, the draws stay centred on the posterior."""
     model, data, _ = logistic(50_000, 3, seed=5)

@@ -65,6 +65,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_returns_the_draws_so_far(tmp_path):
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, tmp_path / "run"],

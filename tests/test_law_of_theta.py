@@ -60,7 +60,7 @@ def check_theta_law(L: int, seed: int = 5) -> None:
     assert worst_p_value(simulate(L, seed), cell_probabilities(law(L))) > 1e-3
 
 
-@pytest.mark.parametrize("L", [1, 2, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("L", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(30, marks=pytest.mark.slow)])
 def test_theta_follows_the_exact_law(L):
     check_theta_law(L)
 

@@ -84,6 +84,7 @@ def test_an_autoregression_has_its_exact_posterior(exact):
     )  # the model looks one step back
 
 
+@pytest.mark.slow
 def test_polish_corrects_draws_of_windows():
     """From draws that are twice too wide, passes over all rows lead to the posterior."""
     fit = lwa.sample(AR, Y, subset_size=200, draws=300, tune=500, seed=1, chains=4, progress=False)

@@ -22,7 +22,8 @@ def kinked(theta, y):
 
 
 @pytest.mark.parametrize(
-    ("log_likelihood", "reason"), [(called_back, "JAX cannot take them"), (kinked, "kinks or steps")]
+    ("log_likelihood", "reason"),
+    [pytest.param(called_back, "JAX cannot take them", marks=pytest.mark.slow), (kinked, "kinks or steps")],
 )
 def test_refused_with_the_reason_and_what_to_use(log_likelihood, reason):
     model = lwa.Model(log_likelihood, lambda theta: -0.5 * theta**2, 0.1)

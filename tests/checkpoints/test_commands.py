@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import lwa
 from lwa.blocks import Player
-from lwa.checkpoints import keeping
+from lwa.checkpoints import keeping, watching
 from lwa.checkpoints.watching import facts
 from tests.checkpoints.test_resume import PLAIN, Y, same
 from tests.test_fit_command import MODELS, SMALL, flights, place  # noqa: F401
@@ -150,6 +151,18 @@ def test_data_that_changed_are_refused_by_name(call, place, at_block):  # noqa: 
     assert "rows: 3000 then, 2001 now" in refused(call, "resume", RUN)
     flights().to_csv("flights.csv", index=False)
     assert call("resume", RUN, *QUICK)[0] == 0
+
+
+def test_watching_ends_with_the_run(tmp_path, monkeypatch, capsys):
+    lwa.sample(PLAIN, Y, subset_size=50, draws=20, tune=20, seed=1, progress=False, checkpoint=tmp_path / "run")
+    looks = iter([True, True, True, True])
+    monkeypatch.setattr(watching, "goes_on", lambda _: next(looks, False))
+    monkeypatch.setattr(watching, "SECONDS", 0.0)
+    monkeypatch.setattr(watching, "Console", lambda: Console(force_terminal=True, width=100))
+    watching.follow(tmp_path / "run", once=False)
+    shown = capsys.readouterr().out
+    assert shown.index("running, kept") < shown.rindex("over")
+    assert next(looks, None) is None
 
 
 def test_what_cannot_be_resumed(call, place):  # noqa: F811

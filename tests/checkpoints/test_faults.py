@@ -26,6 +26,7 @@ from tests.checkpoints.test_resume import COMMON, HOST, PLAIN, Ended, Y, begun, 
 
 OPTIONS = COMMON | {"subset_size": 50}
 ROOT = Path(__file__).parents[2]
+SLOW = pytest.mark.slow
 
 
 def whole(**options):
@@ -46,7 +47,7 @@ def beginning(fit, other):
 # Damaged files
 
 
-@pytest.mark.parametrize("damage", ["cut off", "a bit flipped", "gone"])
+@pytest.mark.parametrize("damage", ["cut off", "a bit flipped", pytest.param("gone", marks=SLOW)])
 def test_a_damaged_state_costs_one_generation_and_is_said(damage, ending, tmp_path):  # noqa: F811
     folder = begun(tmp_path / "run", ending, blocks=6)
     last = sorted(folder.glob("state-*.lwa"))[-1]
@@ -89,8 +90,16 @@ def test_where_no_state_is_whole_it_says_so(ending, tmp_path):  # noqa: F811
 # Disks
 
 
-@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS], ids=["full", "read-only"])
-@pytest.mark.parametrize("where", ["draws", "state"])
+@pytest.mark.parametrize(
+    ("where", "error"),
+    [
+        pytest.param("draws", errno.ENOSPC, marks=SLOW),
+        ("state", errno.ENOSPC),
+        ("draws", errno.EROFS),
+        pytest.param("state", errno.EROFS, marks=SLOW),
+    ],
+    ids=["draws, full", "state, full", "draws, read-only", "state, read-only"],
+)
 def test_a_disk_that_takes_no_more_ends_the_run_with_all_its_draws(where, error, tmp_path, monkeypatch):
     """What was drawn by then comes back, what was kept stays, and the run goes on once it can."""
     left = [6]
@@ -339,7 +348,6 @@ CHILD = """
     keeping.EVERY, keeping.SHARE = 0.0, 1.0
     lwa.sample(PLAIN, Y, checkpoint=sys.argv[1], **OPTIONS | {"draws": 10**6})
 """
-SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize(

@@ -208,6 +208,18 @@ def test_a_segment_that_promises_more_than_there_is(run):
         lwa.load(run)
 
 
+@pytest.mark.parametrize("name", ["draws.rows", "state.partial", "manifest.json.partial", "state-00000009.lwa"])
+def test_a_link_is_not_written_through(name, run, tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    (run / name).unlink(missing_ok=True)
+    (run / name).symlink_to(tmp_path / "mine.txt")
+    with pytest.raises(lwa.RunFolderError, match="is a link to somewhere else"):
+        lwa.resume(run, PLAIN, Y, draws=40, progress=False)
+    with pytest.raises(lwa.RunFolderError, match="is a link to somewhere else"):
+        lwa.sample(PLAIN, Y, subset_size=50, draws=30, tune=50, seed=1, progress=False).save(run)
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
 # Rows
 
 

@@ -80,6 +80,7 @@ def test_methods_for_independent_rows_are_out_on_a_series():
         assert "depends on all rows before it" in reason
 
 
+@pytest.mark.slow
 def test_methods_that_need_derivatives_are_out_without():
     python = lwa.Model(
         lambda mu, y: -0.5 * (np.asarray(y) - float(mu)) ** 2, lambda mu: -0.5 * float(mu) ** 2, init=3.0

@@ -37,12 +37,14 @@ def found(folder):
     return run(SIZES["small"], seed=1, out=Out(folder))
 
 
+@pytest.mark.slow
 def test_figure_and_tables_are_written(found, folder):
     tables = {f"{name}.{kind}" for name in ("bounds", "checks", "psi") for kind in ("csv", "md")}
     assert {path.name for path in folder.iterdir()} == {"bounds.png", "bounds.svg"} | tables
     assert (folder / "bounds.svg").stat().st_size < 400_000
 
 
+@pytest.mark.slow
 def test_both_bounds_hold_are_least_at_zero_and_ordered(found):
     for one in found.checked:
         for bound, of in ((one.finite, one.kl), (one.paper, one.kl_compact)):
@@ -54,12 +56,14 @@ def test_both_bounds_hold_are_least_at_zero_and_ordered(found):
         assert least_at_zero(one.signed)
 
 
+@pytest.mark.slow
 def test_the_order_is_that_of_the_bound_not_of_the_divergence(found):
     probit = found.checked[0]
     assert not ordered(probit.kl)
     assert not least_at_zero(probit.kl)
 
 
+@pytest.mark.slow
 def test_the_papers_bound_is_the_looser_and_depends_on_Theta(found):
     for one in found.checked:
         assert (one.paper - one.kl_compact).min() > (one.finite - one.kl).max()

@@ -94,7 +94,7 @@ KERNELS = {
     "HMC at a reference": (HMC(), "calibrated"),
     "NUTS": (NUTS(), "powered"),
 }
-LONG = ("Blockwise at a reference", "HMC at a reference", "NUTS")
+LONG = ("Blockwise at a reference", "HMC", "HMC at a reference", "NUTS")
 """Those that take seconds to compile."""
 every_kernel = pytest.mark.parametrize(("kernel", "target"), KERNELS.values(), ids=KERNELS)
 every_kernel_in_its_time = pytest.mark.parametrize(

@@ -91,7 +91,11 @@ def promised_by_austerity(distances, rival):
 
 
 @pytest.mark.parametrize("name", ["gaussian", pytest.param("lognormal", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("rival", [Confidence(), Confidence(proxy=True), Confidence(growth="linear")], ids=str)
+@pytest.mark.parametrize(
+    "rival",
+    [Confidence(), Confidence(proxy=True), pytest.param(Confidence(growth="linear"), marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_the_confidence_sampler_decides_like_metropolis(rival, name):
     """Wrong in δ = 10 % of the steps at the most; of 400 decisions, as many as would come by chance in 1 of 1000."""
     found = decisions(rival, name)
@@ -115,6 +119,7 @@ def test_austerity_decides_as_its_paper_says_where_rows_are_gaussian(epsilon):
     assert promised.mean() > epsilon / 2  # looks add up: it is no small number
 
 
+@pytest.mark.slow
 def test_austerity_fails_on_heavy_tails():
     """Few rows hold most of a log-normal sum: until they are read, the t-test is sure of the wrong thing.
 
@@ -145,6 +150,7 @@ def test_students_tail():
             np.testing.assert_allclose(tail(jnp.asarray(t), jnp.asarray(freedom)), stats.t.sf(t, freedom), rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_langevin_steps_are_too_wide_as_euler_says():
     """z ← (1-ε) z + √(2ε) ξ has variance 1/(1 - ε/2) on a Gaussian posterior, where control variates leave no noise."""
     y = np.random.default_rng(1).normal(size=1000)

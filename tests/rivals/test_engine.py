@@ -224,6 +224,7 @@ def test_a_record_that_is_full_keeps_every_second_step():
     assert kept.acceptance.tolist() == [8.0, 16.0, 24.0, 32.0, 40.0]
 
 
+@pytest.mark.slow
 def test_a_walk_that_comes_from_afar_shrinks_to_its_target_as_soon_as_lwas_does():
     """It has learnt from a path of length 20, and then needs steps of 0.003; a third of them is to be accepted."""
     y = np.random.default_rng(1).normal([1.0, -1.0], 1.0, (100_000, 2))

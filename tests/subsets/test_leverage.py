@@ -40,7 +40,11 @@ PIECES = np.array([[0.2, 0.4, 0.4, 0.0], [0.0, 0.0, 0.2, 0.8]])
 """The laws of two slots: halves of q = (0.1, 0.2, 0.3, 0.4)."""
 
 
-@pytest.mark.parametrize("weight", [Gaussian(), Laplace(), Epanechnikov()], ids=str)
+@pytest.mark.parametrize(
+    "weight",
+    [Gaussian(), *(pytest.param(weight, marks=pytest.mark.slow) for weight in (Laplace(), Epanechnikov()))],
+    ids=str,
+)
 def test_detailed_balance_over_all_pairs_of_slots(weight):
     """N = 4, n = 2, repeats allowed: 16 states. ν ∝ Φ(|S̄_w - s_N|/ε) q₁(u₁) q₂(u₂), to 1e-7; simulation agrees."""
     states = np.array(list(product(range(4), repeat=2)))

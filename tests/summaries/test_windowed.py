@@ -204,7 +204,7 @@ def half(window):
     return window[:2]
 
 
-@pytest.mark.parametrize("function", [roughness, half])
+@pytest.mark.parametrize("function", [pytest.param(roughness, marks=pytest.mark.slow), half])
 def test_a_compiled_function(function):
     before = Y.copy()
     statistic = Custom(function).prepare(Y, ENDS)
@@ -214,6 +214,7 @@ def test_a_compiled_function(function):
     assert np.array_equal(Y, before)
 
 
+@pytest.mark.slow
 def test_a_function_that_numba_cannot_compile_says_so_once():
     summary = Combine(Autocorrelations(2), Custom(in_plain_python))
     with pytest.warns(lwa.LwaWarning, match="plain Python at every proposal") as seen:

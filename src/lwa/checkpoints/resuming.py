@@ -21,7 +21,7 @@ from lwa.errors import InputError, LwaWarning, RunFolderError
 from lwa.result import Home, Result
 from lwa.run_folder.generations import Generation, generations
 from lwa.run_folder.lock import alone_in, require_idle
-from lwa.run_folder.saved import discard, holds_run, require_free
+from lwa.run_folder.saved import discard, holds_run, require_free, require_no_links
 from lwa.run_folder.stream import FILE, stream_of
 
 STRANGE = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
@@ -74,6 +74,7 @@ def taken_up(folder: str | os.PathLike[str]) -> Begun:
     """The last state of a run that is whole, draws included."""
     path, faults = Path(folder), list[str]()
     require_idle(path)
+    require_no_links(path.glob("*"))
     for generation, fault in generations(path):
         if generation is None:
             faults.append(fault)

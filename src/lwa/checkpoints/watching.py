@@ -33,6 +33,7 @@ def follow(folder: Path, *, once: bool) -> None:
             while goes_on(folder):
                 time.sleep(SECONDS)
                 live.update(seen(folder), refresh=True)
+            live.update(seen(folder), refresh=True)  # how it ended
     except KeyboardInterrupt:
         return  # of the watching, not of the run
 

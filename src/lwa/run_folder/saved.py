@@ -13,7 +13,7 @@ The manifest is written last and by renaming, so a folder with a manifest is who
 import json
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,7 @@ def require_free(folder: str | os.PathLike[str], *, replace: bool = True) -> Pat
         raise RunFolderError(
             f"Cannot save a run to {path}: '{there}' is no folder that you may write to. Pass the path of a new folder."
         )
+    require_no_links(inside)
     manifest = _manifest(path) if path / MANIFEST in inside else {}
     unfinished = not manifest and any(entry.match(STATES) for entry in inside)
     files = {PARTIAL, STREAM, UNFINISHED}
@@ -111,6 +112,14 @@ def require_free(folder: str | os.PathLike[str], *, replace: bool = True) -> Pat
             f"{path} holds a run already. {go_on}Pass --overwrite to replace it, or --out with a new folder."
         )
     return path
+
+
+def require_no_links(files: Iterable[Path]) -> None:
+    """Refuse links in the place of a run's files: what is written to them would go elsewhere."""
+    for file in files:
+        own = file.name in (MANIFEST, PARTIAL, STREAM, UNFINISHED) or file.match(SEGMENTS) or file.match(STATES)
+        if own and file.is_symlink():
+            raise RunFolderError(f"{file} is a link to somewhere else, and a run is written to its own folder alone.")
 
 
 def holds_run(path: Path) -> bool:
