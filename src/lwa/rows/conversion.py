@@ -29,7 +29,7 @@ from lwa.rows.manifest import (
 )
 from lwa.rows.places import OutOfReach
 from lwa.rows.shards import ShardWriter
-from lwa.rows.sources import FilesSource, Source, TooNarrow, open_source
+from lwa.rows.sources import FilesSource, Source, TooNarrow, open_source, open_stream
 from lwa.rows.store import StoreRows, open_store, source_changes
 
 SHARD_BYTES = 512 * 2**20
@@ -72,10 +72,48 @@ def convert(
     """
     if missing not in MISSING:
         raise one_of("missing", missing, MISSING)
-    folder = Path(destination).expanduser()
     table = open_source(source, columns)
     if table.rows == 0:
         raise _no_rows(table)
+    return _stored(table, destination, missing, overwrite, progress)
+
+
+def write_store(
+    batches: Iterable[object],
+    destination: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    progress: bool | Display = False,
+) -> StoreRows:
+    """Write rows that come in batches, such as simulated ones, to a folder from which any can be read at once.
+
+    Parameters
+    ----------
+    batches
+        Dicts of columns, one number or text a row, or tables; all with the same columns. One is held at a time.
+    destination
+        A new or an empty folder.
+    overwrite
+        Whether to replace rows that are already there.
+    progress
+        Whether to show a bar, or the display to show it in.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> rows = write_store(({"x": np.arange(3.0) + start} for start in (0, 3)), folder.name)
+    >>> rows.take(np.array([4, 0]))
+    {'x': array([4., 0.])}
+    >>> folder.cleanup()
+    """
+    return _stored(open_stream(batches), destination, "error", overwrite, progress)
+
+
+def _stored(
+    table: Source, destination: str | os.PathLike[str], missing: str, overwrite: bool, progress: bool | Display
+) -> StoreRows:
+    folder = Path(destination).expanduser()
     with shown(progress) as display:
         try:
             with alone_in(folder, display):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import DataError, InputError
-from lwa.rows.chunked import Chunked
+from lwa.rows.chunked import Chunked, scan
 from lwa.rows.source import Batch, label
 from lwa.rows.tables import is_series, series_columns
 
@@ -61,8 +61,8 @@ class ArrayRows:
         """All rows in order, `size` at a time: views of the user's arrays."""
         if size < 1:
             raise InputError(f"size={size} is no number of rows. Pass size >= 1.")
-        for start in range(0, len(self), size):
-            stop = min(start + size, len(self))
+        columns = list(self.columns.values()) if isinstance(self.columns, dict) else [self.columns]
+        for start, stop in scan(columns, size):
             if isinstance(self.columns, dict):
                 yield {name: column.span(start, stop) for name, column in self.columns.items()}
             else:

@@ -2,11 +2,14 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from hashlib import blake2b
+from itertools import chain
 from typing import Any
+
+import numpy as np
 
 from lwa.errors import DataError
 from lwa.rows.encoding import stored_as
@@ -14,7 +17,7 @@ from lwa.rows.formats import BATCH, FORMATS, Look, Read, TooNarrow, arrow
 from lwa.rows.places import SourceFile, absolute, find_files, require_format
 from lwa.rows.tables import is_table, require_unique
 
-__all__ = ["FilesSource", "Source", "TableSource", "TooNarrow", "open_source"]
+__all__ = ["FilesSource", "Source", "StreamSource", "TableSource", "TooNarrow", "open_source", "open_stream"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +104,27 @@ class TableSource:
             done += batch.num_rows
 
 
-type Source = FilesSource | TableSource
+@dataclass(frozen=True, eq=False)
+class StreamSource:
+    """Batches that come once, such as rows that are simulated."""
+
+    given: None
+    batches: Iterator[Any]  # of Arrow
+    types: dict[str, Any]
+    stamps: tuple[tuple[SourceFile, int | None], ...] = ()
+    fingerprint: None = None  # the same batches never come again
+    rows: None = None
+
+    def read(self, skip: int) -> Iterator[Read]:
+        """All rows. None is ever skipped: what is not known to be the same is not gone on with."""
+        assert skip == 0
+        done = 0
+        for batch in self.batches:
+            yield Read(batch, done, 1.0)
+            done += batch.num_rows
+
+
+type Source = FilesSource | TableSource | StreamSource
 
 
 def open_source(source: object, columns: Iterable[str] | None = None) -> Source:
@@ -125,6 +148,53 @@ def open_source(source: object, columns: Iterable[str] | None = None) -> Source:
         f"source is of type {type(source).__name__}. Pass the path of a Parquet, Arrow or CSV file, a folder, a "
         "pattern or a URL, or a pandas DataFrame, polars DataFrame or pyarrow Table."
     )
+
+
+def open_stream(batches: Iterable[Any]) -> StreamSource:
+    """Dicts of columns, or tables, one after the other; the first one says which columns there are."""
+    coming = (_batch(batch, number) for number, batch in enumerate(batches))
+    first = next(coming, None)
+    if first is None:
+        raise DataError("batches has nothing in it. Pass at least one batch of at least one row.")
+    types = dict(zip(first.schema.names, first.schema.types, strict=True))
+    _require_numbers(types, "the first batch")
+
+    def all_batches() -> Iterator[Any]:
+        for number, batch in enumerate(chain([first], coming)):
+            came = dict(zip(batch.schema.names, batch.schema.types, strict=True))
+            if came != types:
+                raise DataError(f"batch {number} has columns {_words(came)}; the first one had {_words(types)}.")
+            yield batch
+
+    return StreamSource(None, all_batches(), types)
+
+
+def _words(types: dict[str, Any]) -> str:
+    return ", ".join(f"{name} ({kind})" for name, kind in types.items())
+
+
+def _batch(batch: Any, number: int) -> Any:
+    """One batch as Arrow has it."""
+    pyarrow = arrow()
+    if is_table(batch):
+        batch = _of_table(batch, None).table
+        return batch.combine_chunks().to_batches()[0] if batch.num_rows else batch.schema.empty_table().to_batches()[0]
+    if not isinstance(batch, Mapping):
+        raise DataError(
+            f"batch {number} is of type {type(batch).__name__}; a dict of columns or a table is expected. Pass "
+            "{'x': x, 'y': y}, for example."
+        )
+    columns = {str(name): np.asarray(values) for name, values in batch.items()}
+    deep = [f"{name!r} {values.shape}" for name, values in columns.items() if values.ndim != 1]
+    if deep:
+        raise DataError(
+            f"columns of batch {number} are not of one number a row: {', '.join(deep)}. Pass each column of a matrix "
+            "by a name of its own: {'x0': x[:, 0], 'x1': x[:, 1], ...}."
+        )
+    lengths = {len(values) for values in columns.values()}
+    if len(lengths) != 1:
+        raise DataError(f"columns of batch {number} have different lengths: {sorted(lengths)}. Pass one value a row.")
+    return pyarrow.RecordBatch.from_pydict({name: np.ascontiguousarray(values) for name, values in columns.items()})
 
 
 def _of_files(given: str, wanted: list[str] | None) -> FilesSource:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import DataError, InputError
-from lwa.rows.chunked import Chunked
+from lwa.rows.chunked import Chunked, scan
 from lwa.rows.encoding import Level
 from lwa.rows.manifest import read_manifest
 from lwa.rows.memory import ArrayRows
@@ -121,9 +121,8 @@ class StoreRows:
         """All rows in order, `size` at a time: views of the mapped files where they can be."""
         if size < 1:
             raise InputError(f"size={size} is no number of rows. Pass size >= 1.")
-        for start in range(0, len(self), size):
+        for start, stop in scan(list(self.groups.values()), size):
             self._require_whole()
-            stop = min(start + size, len(self))
             yield self._split({dtype: group.span(start, stop) for dtype, group in self.groups.items()})
 
     def verify(self) -> None:
