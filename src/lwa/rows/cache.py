@@ -27,18 +27,46 @@ def rows_at(
     Of a table, `columns` are those that are needed, and `missing` what to do about rows that lack one of them.
     """
     place = absolute(where)
-    if not is_url(place):
-        if place.endswith(".npy"):
-            return open_npy(where)
-        if is_store(Path(place)):
-            return open_store(place)
+    if (found := _opened(place, where)) is not None:
+        return found
     return converted(place, progress, None if columns is None else sorted(set(columns)), missing)
+
+
+def ready_rows(
+    where: str | os.PathLike[str], *, columns: Iterable[str] | None = None, missing: str = "error"
+) -> Rows | None:
+    """The rows that `rows_at` would give without converting anything; None where it would have to."""
+    place = absolute(where)
+    if (found := _opened(place, where)) is not None:
+        return found
+    folder = _folder_of(place, None if columns is None else sorted(set(columns)), missing)
+    manifest = read_json(folder / MANIFEST)
+    if manifest is None or source_changes(manifest):
+        return None
+    try:
+        return open_store(folder, check=False)
+    except DataError:
+        return None
+
+
+def _opened(place: str, where: str | os.PathLike[str]) -> Rows | None:
+    """Of a `.npy` file or a store."""
+    if is_url(place):
+        return None
+    if place.endswith(".npy"):
+        return open_npy(where)
+    return open_store(place) if is_store(Path(place)) else None
+
+
+def _folder_of(place: str, columns: list[str] | None, missing: str) -> Path:
+    """Where a table, or some columns of it, is kept once it is converted."""
+    asked = place if columns is None and missing == "error" else repr((place, columns, missing))
+    return cache_folder() / blake2b(asked.encode(), digest_size=12).hexdigest()
 
 
 def converted(place: str, progress: bool | Display, columns: list[str] | None, missing: str) -> StoreRows:
     """A table, or some columns of it, from the cache where its files are still the same."""
-    asked = place if columns is None and missing == "error" else repr((place, columns, missing))
-    folder = cache_folder() / blake2b(asked.encode(), digest_size=12).hexdigest()
+    folder = _folder_of(place, columns, missing)
     manifest = read_json(folder / MANIFEST)
     with shown(progress) as display:
         if manifest is not None and not source_changes(manifest):

@@ -82,6 +82,7 @@ def write_store(
     batches: Iterable[object],
     destination: str | os.PathLike[str],
     *,
+    missing: str = "error",
     overwrite: bool = False,
     progress: bool | Display = False,
 ) -> StoreRows:
@@ -93,6 +94,8 @@ def write_store(
         Dicts of columns, one number or text a row, or tables; all with the same columns. One is held at a time.
     destination
         A new or an empty folder.
+    missing
+        `"error"`, or `"drop"` to leave out rows with missing values.
     overwrite
         Whether to replace rows that are already there.
     progress
@@ -107,7 +110,9 @@ def write_store(
     {'x': array([4., 0.])}
     >>> folder.cleanup()
     """
-    return _stored(open_stream(batches), destination, "error", overwrite, progress)
+    if missing not in MISSING:
+        raise one_of("missing", missing, MISSING)
+    return _stored(open_stream(batches), destination, missing, overwrite, progress)
 
 
 def _stored(
@@ -133,9 +138,10 @@ def _convert(table: Source, folder: Path, missing: str, overwrite: bool, display
             conversion.run()
             break
         except TooNarrow as error:
-            assert isinstance(conversion.table, FilesSource)
-            table = conversion.table.widened(error.column, error.wider)
             clear(folder)
+            if not isinstance(conversion.table, FilesSource):
+                raise  # whoever made the batches can make wider ones
+            table = conversion.table.widened(error.column, error.wider)
         except BaseException as error:
             # A disk or a server may do better another time, and after Ctrl-C too: finished shards stay, to go on with.
             hopeless = isinstance(error, DataError) and not isinstance(error, OutOfReach)

@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 try:
-    from resource import RUSAGE_THREAD, getrusage
-except ImportError:  # both are of Linux alone
-    RUSAGE_THREAD = None  # type: ignore[assignment]
+    import resource
+
+    THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)  # of Linux alone
+except ImportError:
+    THREAD = None
 
 WATCHED = 32
 """Gathers that ask ahead once one had to wait for the disk, before another is left to find out whether it still must.
@@ -81,4 +83,4 @@ def mapped_rows(array: NDArray[Any]) -> MappedRows | None:
 
 def waits() -> int:
     """How often this thread had to wait for a page of a file; 0 where the system does not say."""
-    return 0 if RUSAGE_THREAD is None else getrusage(RUSAGE_THREAD).ru_majflt
+    return 0 if THREAD is None else resource.getrusage(THREAD).ru_majflt
