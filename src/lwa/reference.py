@@ -35,8 +35,8 @@ EVALUATIONS = 2**20
 """Rows × θ in one such evaluation at the most: 8 MiB a temporary array."""
 FIRST_ROWS = 2_000
 """Rows of the first subset; each next one has ten times as many."""
-MOST_ROWS = 200_000
-"""... up to so many, which are held in memory: past this, memory would grow with N, and a pass is not saved."""
+MOST_ROWS = 2**18
+"""... but no more than this: they are held in memory, which must not grow with N, and larger ones save no pass."""
 FEWEST_UNITS = 8
 CLOSE_ENOUGH = 0.01
 """Newton decrement, in posterior sds, at which θ̂ is in the bulk for good."""

@@ -19,7 +19,7 @@ from lwa.rows.source import named
 from lwa.rows.sources import FilesSource, Source, TooNarrow, open_source
 from lwa.rows.store import StoreRows
 
-MOST = 2**16
+MOST = 100_000
 """Rows of the sample; of fewer, all."""
 PLACES = 4
 """Of a table that says how many rows it has, from which the sample is read."""

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from lwa.diagnostics.draws import POINTS, POINTS_A_PARAMETER
 from lwa.diagnostics.monte_carlo_error import effective_draws
 from lwa.errors import LwaError
 from lwa.forecast.machine import Peak, disk_speed, free_memory
@@ -30,18 +31,16 @@ from lwa.reference import (
     sums_over,
 )
 from lwa.result import Result
-from lwa.rows import Rows, survey
+from lwa.rows import Rows, StoreRows, survey
 from lwa.sampling import sample
 from lwa.subsets.leverage import find_leverage
 
-SECONDS = 1.0
+SECONDS = 2.0
 """Of tune and sampling."""
 GATHERED_ROWS = 2**12
 """That are read at random, to time it."""
 STARTS = 5
 """From which Newton's method is tried, to tell how many passes it will take."""
-POINTS = 600
-"""Evaluations a row of the certificate, where it could not be timed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +106,7 @@ def try_out(model: Any, some: Sampled, options: Mapping[str, Any]) -> Trial:
         told = fit.attributes
         start = told["seconds"] - told["sampling_seconds"] - M * (row["survey"] + 2 * row["mode"])
         gather = 0.0 if some.everything is None else gather_cost(some.everything)
+        let_go(some.everything)
         costs = Costs(row, move_cost(fit), gather, disk_speed(some.files), max(0.5, start), free_memory())
     return Trial(layout, fit, binding, costs, peak.bytes)
 
@@ -131,11 +131,14 @@ def pass_costs(layout: Layout, fit: Result, chains: int) -> dict[str, float]:
 
 def certificate_cost(fit: Result, M: int, value: float) -> float:
     """Seconds a row; from what one value costs, where there are too few draws for a certificate."""
+    points = max(
+        POINTS, POINTS_A_PARAMETER * problem_of(fit).target.model.dimension
+    )  # given, so that there is one pass
     try:
-        fit.certify(progress=False)  # compiled
-        return timed(lambda: fit.certify(progress=False))[0] / M
+        fit.certify(points=points, progress=False)  # compiled
+        return timed(lambda: fit.certify(points=points, progress=False))[0] / M
     except LwaError:
-        return POINTS * value
+        return 2 * points * value
 
 
 def move_cost(fit: Result) -> float:
@@ -152,6 +155,13 @@ def gather_cost(rows: Rows) -> float:
     rng = np.random.default_rng(1)
     rows.take(rng.integers(len(rows), size=GATHERED_ROWS))
     return timed(lambda: rows.take(rng.integers(len(rows), size=GATHERED_ROWS)))[0] / GATHERED_ROWS
+
+
+def let_go(rows: Rows | None) -> None:
+    """Of files that this process has mapped: the system keeps what is mapped, and the disk would not be asked."""
+    if isinstance(rows, StoreRows):
+        for group in rows.groups.values():
+            group.let_go(0, len(rows))
 
 
 def newton_passes(trial: Trial, N: int, seed: int) -> int:
