@@ -230,15 +230,11 @@ def fit(
     lwa resume goes on from there.
     """
     from lwa.executors.dask import dask_at
-    from lwa.fitting import Source, fit_and_save, number_or_auto, require_settings, whole_or_auto
+    from lwa.fitting import Source, fit_and_save
     from lwa.run_folder import require_free
 
     require_free(out, replace=overwrite)  # this and all options, rather than after all the work
-    options: dict[str, Any] = {"tune": tune, "chains": chains, "budget": budget, "target": target, "exact": exact}
-    options |= {"seed": seed, "epsilon": number_or_auto("--epsilon", epsilon)}
-    options |= {"draws": whole_or_auto("--draws", draws or ("1000" if budget is None else "auto"))}
-    options["subset_size"] = None if subset_size is None else whole_or_auto("--subset-size", subset_size)
-    require_settings({name: value for name, value in options.items() if (name, value) != ("subset_size", None)})
+    options = options_of(tune, chains, budget, target, exact, seed, epsilon, draws, subset_size)
     source = Source(
         what, data, family=family, link=link, prior=prior or [], offset=offset, weights=weights, trials=trials,
         numpyro=numpyro, missing=missing,
@@ -390,6 +386,110 @@ def convert(
     rows = run(source, destination, columns=wanted, missing=missing, overwrite=overwrite)
     dropped = f", {rows.dropped:,} with missing values left out" if rows.dropped else ""
     typer.echo(f"{len(rows):,} rows of {', '.join(rows.columns)} in {destination}{dropped}.")
+
+
+@app.command()
+def plan(
+    data: Annotated[
+        str,
+        typer.Argument(metavar="DATA", help="As of lwa fit: Parquet, Arrow, CSV or .npy, or a folder of lwa convert."),
+    ],
+    formula: Annotated[
+        str | None, typer.Option(rich_help_panel=MODEL, help="'y ~ x + C(k) + a:b', as of lwa fit.")
+    ] = None,
+    family: Annotated[
+        str | None, typer.Option(rich_help_panel=MODEL, show_default="gaussian", help="As of lwa fit.")
+    ] = None,
+    link: Annotated[str | None, typer.Option(rich_help_panel=MODEL, help="As of lwa fit.")] = None,
+    prior: Annotated[
+        list[str] | None, typer.Option(rich_help_panel=MODEL, metavar="PRIOR", help="As of lwa fit.")
+    ] = None,
+    offset: Annotated[str | None, typer.Option(rich_help_panel=MODEL, help="A column or an expression.")] = None,
+    weights: Annotated[str | None, typer.Option(rich_help_panel=MODEL, help="A column.")] = None,
+    trials: Annotated[str | None, typer.Option(rich_help_panel=MODEL, help="Of binomial.")] = None,
+    numpyro: Annotated[
+        str | None, typer.Option(rich_help_panel=MODEL, metavar="MODULE:MODEL", help="In place of a formula.")
+    ] = None,
+    missing: Annotated[str, typer.Option(rich_help_panel=DATA, help="error, or drop.")] = "error",
+    subset_size: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=SAMPLING,
+            show_default="1000, or all rows where there are fewer",
+            help="Rows that a step reads, or auto.",
+        ),
+    ] = None,
+    budget: Annotated[str | None, typer.Option(rich_help_panel=SAMPLING, help="60s or '10 min'.")] = None,
+    draws: Annotated[
+        str | None, typer.Option(rich_help_panel=SAMPLING, show_default="1000; auto with a budget", help="A chain.")
+    ] = None,
+    tune: Annotated[int, typer.Option(rich_help_panel=SAMPLING, help="Steps that adapt.", min=0)] = 1000,
+    chains: Annotated[int, typer.Option(rich_help_panel=SAMPLING, help="Chains.", min=1)] = 4,
+    seed: Annotated[int | None, typer.Option(rich_help_panel=SAMPLING, help="As of the fit to come.", min=0)] = None,
+    target: Annotated[
+        str, typer.Option(rich_help_panel=SAMPLING, help="calibrated, powered, subposterior or auto.")
+    ] = "calibrated",
+    exact: Annotated[bool, typer.Option(rich_help_panel=SAMPLING, help="Correct every draw by all rows.")] = False,
+    epsilon: Annotated[str, typer.Option(rich_help_panel=SAMPLING, help="As of lwa fit.")] = "auto",
+    certify: Annotated[bool, typer.Option(rich_help_panel=OUTPUT, help="Whether the fit will be certified.")] = True,
+    json: Annotated[
+        bool, typer.Option("--json", rich_help_panel=OUTPUT, help="Print JSON, and nothing else, on standard output.")
+    ] = False,
+) -> None:
+    """Say what lwa fit would do and cost, before it does: passes, bytes, memory, time; and what would be better.
+
+    Everything is measured on some of the rows of DATA, within seconds; there is
+    no pass over all of them, and nothing is kept.
+
+    Example:
+
+        lwa plan flights.parquet --formula "late ~ distance + origin" \\
+            --family bernoulli --subset-size 1000
+    """
+    from lwa.errors import InputError
+    from lwa.fitting import Source
+    from lwa.forecast.forecast import forecast
+
+    if (formula is None) == (numpyro is None):
+        raise InputError("A model is needed, and only one. Pass --formula 'y ~ x', or --numpyro module:model.")
+    options = options_of(tune, chains, budget, target, exact, seed, epsilon, draws, subset_size)
+    source = Source(
+        formula or data, data if formula else None, family=family, link=link, prior=prior or [], offset=offset,
+        weights=weights, trials=trials, numpyro=numpyro, missing=missing,
+    )  # fmt: skip
+    found = forecast(source, options, certify=certify)
+    if json:
+        from lwa.for_scripts import as_json
+
+        typer.echo(as_json(found.as_dict()))
+        return
+    from rich.console import Console
+
+    from lwa.forecast.telling import show
+
+    show(found, Console())
+
+
+def options_of(
+    tune: int,
+    chains: int,
+    budget: str | None,
+    target: str,
+    exact: bool,
+    seed: int | None,
+    epsilon: str,
+    draws: str | None,
+    subset_size: str | None,
+) -> dict[str, Any]:
+    """Those of `lwa.sample`, checked."""
+    from lwa.fitting import number_or_auto, require_settings, whole_or_auto
+
+    options: dict[str, Any] = {"tune": tune, "chains": chains, "budget": budget, "target": target, "exact": exact}
+    options |= {"seed": seed, "epsilon": number_or_auto("--epsilon", epsilon)}
+    options |= {"draws": whole_or_auto("--draws", draws or ("1000" if budget is None else "auto"))}
+    options["subset_size"] = None if subset_size is None else whole_or_auto("--subset-size", subset_size)
+    require_settings({name: value for name, value in options.items() if (name, value) != ("subset_size", None)})
+    return options
 
 
 @app.command()

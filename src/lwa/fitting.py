@@ -13,7 +13,7 @@ from lwa.checkpoints.resuming import Fresh, of_lwas_own, taken_up
 from lwa.errors import InputError, LwaError, LwaWarning, RunFolderError, Terminated
 from lwa.executors import Executor
 from lwa.models.from_numpyro import from_numpyro
-from lwa.models.glm import glm
+from lwa.models.glm import Glm, glm
 from lwa.models.model import Model
 from lwa.models.named import own_object, priors_of
 from lwa.result import Result
@@ -72,12 +72,16 @@ class Source:
             return numpyro_model(self.numpyro, self.what, self.missing, progress, executor)
         if self.data is None:
             raise InputError(f"{self.what!r} came alone. Pass a formula and the data: lwa fit 'y ~ x' table.parquet.")
+        model = self.regression()
+        return model, rows_at(self.data, progress, columns=model.names, missing=self.missing, executor=executor)
+
+    def regression(self) -> Glm:
+        """The formula as a model."""
         trials = int(self.trials) if self.trials is not None and self.trials.isdigit() else self.trials
-        model = glm(
+        return glm(
             self.what, self.family or "gaussian", link=self.link, priors=priors_of(list(self.prior)),
             offset=self.offset, weights=self.weights, trials=trials,
         )  # fmt: skip
-        return model, rows_at(self.data, progress, columns=model.names, missing=self.missing, executor=executor)
 
     def _require_no_formula(self) -> None:
         """Refuse what belongs to a formula."""

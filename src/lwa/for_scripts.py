@@ -26,6 +26,11 @@ def run_as_json(fit: Result, folder: Path, page: Path | None) -> str:
         "certificate": fit.attributes.get("certificate"),
         "summary": table.to_dict(orient="index"),
     }
+    return as_json(described)
+
+
+def as_json(described: Mapping[str, Any]) -> str:
+    """One line that every reader of JSON takes."""
     return json.dumps(plain(described), allow_nan=False, ensure_ascii=False)
 
 

@@ -36,6 +36,8 @@ EVALUATIONS = 2**20
 """Rows × θ in one such evaluation at the most: 8 MiB a temporary array."""
 FIRST_ROWS = 2_000
 """Rows of the first subset; each next one has ten times as many."""
+MOST_ROWS = 2**18
+"""... but no more than this: they are held in memory, which must not grow with N, and larger ones save no pass."""
 FEWEST_UNITS = 8
 CLOSE_ENOUGH = 0.01
 """Newton decrement, in posterior sds, at which θ̂ is in the bulk for good."""
@@ -249,7 +251,7 @@ def find_reference(
     """
     N, theta = len(rows), start
     size = max(FEWEST_UNITS, FIRST_ROWS // unit_length(rows))
-    while 10 * size <= N:
+    while 10 * size <= N and size * unit_length(rows) <= MOST_ROWS:
         drawn = np.sort(generator(seed, Purpose.REFERENCE, size).choice(N, size, replace=False))
         few = in_blocks(rows.take(drawn))
         with suppress(ModelError):  # a few rows may be separated where all are not: then the next ones begin here too

@@ -32,11 +32,8 @@ def rows_at(
     files are read by the workers of `executor` where it has any.
     """
     place = absolute(where)
-    if not is_url(place):
-        if place.endswith(".npy"):
-            return open_npy(where)
-        if is_store(Path(place)):
-            return open_store(place)
+    if (found := _opened(place, where)) is not None:
+        return found
     names = None if columns is None else sorted(set(columns))
     if read_by_workers(place, executor):
         assert executor is not None
@@ -55,10 +52,41 @@ def read_by_workers(data: object, executor: Executor | None) -> bool:
     return not local and files_of(place)[0] == "parquet"
 
 
+def ready_rows(
+    where: str | os.PathLike[str], *, columns: Iterable[str] | None = None, missing: str = "error"
+) -> Rows | None:
+    """The rows that `rows_at` would give without converting anything; None where it would have to."""
+    place = absolute(where)
+    if (found := _opened(place, where)) is not None:
+        return found
+    folder = _folder_of(place, None if columns is None else sorted(set(columns)), missing)
+    manifest = read_json(folder / MANIFEST)
+    if manifest is None or source_changes(manifest):
+        return None
+    try:
+        return open_store(folder, check=False)
+    except DataError:
+        return None
+
+
+def _opened(place: str, where: str | os.PathLike[str]) -> Rows | None:
+    """Of a `.npy` file or a store."""
+    if is_url(place):
+        return None
+    if place.endswith(".npy"):
+        return open_npy(where)
+    return open_store(place) if is_store(Path(place)) else None
+
+
+def _folder_of(place: str, columns: list[str] | None, missing: str) -> Path:
+    """Where a table, or some columns of it, is kept once it is converted."""
+    asked = place if columns is None and missing == "error" else repr((place, columns, missing))
+    return cache_folder() / blake2b(asked.encode(), digest_size=12).hexdigest()
+
+
 def converted(place: str, progress: bool | Display, columns: list[str] | None, missing: str) -> StoreRows:
     """A table, or some columns of it, from the cache where its files are still the same."""
-    asked = place if columns is None and missing == "error" else repr((place, columns, missing))
-    folder = cache_folder() / blake2b(asked.encode(), digest_size=12).hexdigest()
+    folder = _folder_of(place, columns, missing)
     manifest = read_json(folder / MANIFEST)
     with shown(progress) as display:
         if manifest is not None and not source_changes(manifest):

@@ -29,7 +29,7 @@ from lwa.rows.manifest import (
 )
 from lwa.rows.places import OutOfReach
 from lwa.rows.shards import ShardWriter
-from lwa.rows.sources import FilesSource, Source, TooNarrow, open_source
+from lwa.rows.sources import FilesSource, Source, TooNarrow, open_source, open_stream
 from lwa.rows.store import StoreRows, open_store, source_changes
 
 SHARD_BYTES = 512 * 2**20
@@ -78,6 +78,43 @@ def convert(
     return stored(table, destination, missing, overwrite, progress)
 
 
+def write_store(
+    batches: Iterable[object],
+    destination: str | os.PathLike[str],
+    *,
+    missing: str = "error",
+    overwrite: bool = False,
+    progress: bool | Display = False,
+) -> StoreRows:
+    """Write rows that come in batches, such as simulated ones, to a folder from which any can be read at once.
+
+    Parameters
+    ----------
+    batches
+        Dicts of columns, one number or text a row, or tables; all with the same columns. One is held at a time.
+    destination
+        A new or an empty folder.
+    missing
+        `"error"`, or `"drop"` to leave out rows with missing values.
+    overwrite
+        Whether to replace rows that are already there.
+    progress
+        Whether to show a bar, or the display to show it in.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> rows = write_store(({"x": np.arange(3.0) + start} for start in (0, 3)), folder.name)
+    >>> rows.take(np.array([4, 0]))
+    {'x': array([4., 0.])}
+    >>> folder.cleanup()
+    """
+    if missing not in MISSING:
+        raise one_of("missing", missing, MISSING)
+    return stored(open_stream(batches), destination, missing, overwrite, progress)
+
+
 def stored(
     table: Source, destination: str | os.PathLike[str], missing: str, overwrite: bool, progress: bool | Display
 ) -> StoreRows:
@@ -102,9 +139,10 @@ def _convert(table: Source, folder: Path, missing: str, overwrite: bool, display
             conversion.run()
             break
         except TooNarrow as error:
-            assert isinstance(conversion.table, FilesSource)
-            table = conversion.table.widened(error.column, error.wider)
             clear(folder)
+            if not isinstance(conversion.table, FilesSource):
+                raise  # whoever made the batches can make wider ones
+            table = conversion.table.widened(error.column, error.wider)
         except BaseException as error:
             # A disk or a server may do better another time, and after Ctrl-C too: finished shards stay, to go on with.
             hopeless = isinstance(error, DataError) and not isinstance(error, OutOfReach)

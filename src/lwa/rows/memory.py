@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import DataError, InputError
-from lwa.rows.chunked import Chunked
+from lwa.rows.chunked import Chunked, scan
 from lwa.rows.source import Batch, label
 from lwa.rows.tables import is_series, series_columns
 
@@ -64,8 +64,8 @@ class ArrayRows:
 
     def between(self, start: int, stop: int, size: int) -> Iterator[Batch]:
         """The same from `start` to `stop` - 1."""
-        for at in range(start, stop, size):
-            end = min(at + size, stop)
+        columns = list(self.columns.values()) if isinstance(self.columns, dict) else [self.columns]
+        for at, end in scan(columns, start, stop, size):
             if isinstance(self.columns, dict):
                 yield {name: column.span(at, end) for name, column in self.columns.items()}
             else:

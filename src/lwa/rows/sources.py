@@ -6,7 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from hashlib import blake2b
+from itertools import chain
 from typing import Any, Protocol
+
+import numpy as np
 
 from lwa.errors import DataError
 from lwa.rows.encoding import stored_as
@@ -17,11 +20,13 @@ from lwa.rows.tables import is_table, require_unique
 __all__ = [
     "FilesSource",
     "Source",
+    "StreamSource",
     "TableSource",
     "TooNarrow",
     "files_of",
     "named_once",
     "open_source",
+    "open_stream",
     "source_of",
     "with_keys",
 ]
@@ -101,6 +106,26 @@ class TableSource:
             done += batch.num_rows
 
 
+@dataclass(frozen=True, eq=False)
+class StreamSource:
+    """Batches that come once, such as rows that are simulated."""
+
+    given: None
+    batches: Iterator[Any]  # of Arrow
+    types: dict[str, Any]
+    stamps: tuple[tuple[SourceFile, int | None], ...] = ()
+    fingerprint: None = None  # the same batches never come again
+    rows: None = None
+
+    def read(self, skip: int) -> Iterator[Read]:
+        """All rows. None is ever skipped: what is not known to be the same is not gone on with."""
+        assert skip == 0
+        done = 0
+        for batch in self.batches:
+            yield Read(batch, done, 1.0)
+            done += batch.num_rows
+
+
 class Source(Protocol):
     """What a conversion needs of a table."""
 
@@ -154,6 +179,53 @@ def named_once(columns: Iterable[str] | None) -> list[str] | None:
     if isinstance(columns, str):
         raise DataError(f"columns={columns!r} is one text; a list of names is expected. Pass columns=[{columns!r}].")
     return None if columns is None else list(dict.fromkeys(columns))
+
+
+def open_stream(batches: Iterable[Any]) -> StreamSource:
+    """Dicts of columns, or tables, one after the other; the first one says which columns there are."""
+    coming = (_batch(batch, number) for number, batch in enumerate(batches))
+    first = next(coming, None)
+    if first is None:
+        raise DataError("batches has nothing in it. Pass at least one batch of at least one row.")
+    types = dict(zip(first.schema.names, first.schema.types, strict=True))
+    _require_numbers(types, "the first batch")
+
+    def all_batches() -> Iterator[Any]:
+        for number, batch in enumerate(chain([first], coming)):
+            came = dict(zip(batch.schema.names, batch.schema.types, strict=True))
+            if came != types:
+                raise DataError(f"batch {number} has columns {_words(came)}; the first one had {_words(types)}.")
+            yield batch
+
+    return StreamSource(None, all_batches(), types)
+
+
+def _words(types: dict[str, Any]) -> str:
+    return ", ".join(f"{name} ({kind})" for name, kind in types.items())
+
+
+def _batch(batch: Any, number: int) -> Any:
+    """One batch as Arrow has it."""
+    pyarrow = arrow()
+    if is_table(batch):
+        batch = _of_table(batch, None).table
+        return batch.combine_chunks().to_batches()[0] if batch.num_rows else batch.schema.empty_table().to_batches()[0]
+    if not isinstance(batch, Mapping):
+        raise DataError(
+            f"batch {number} is of type {type(batch).__name__}; a dict of columns or a table is expected. Pass "
+            "{'x': x, 'y': y}, for example."
+        )
+    columns = {str(name): np.asarray(values) for name, values in batch.items()}
+    deep = [f"{name!r} {values.shape}" for name, values in columns.items() if values.ndim != 1]
+    if deep:
+        raise DataError(
+            f"columns of batch {number} are not of one number a row: {', '.join(deep)}. Pass each column of a matrix "
+            "by a name of its own: {'x0': x[:, 0], 'x1': x[:, 1], ...}."
+        )
+    lengths = {len(values) for values in columns.values()}
+    if len(lengths) != 1:
+        raise DataError(f"columns of batch {number} have different lengths: {sorted(lengths)}. Pass one value a row.")
+    return pyarrow.RecordBatch.from_pydict({name: np.ascontiguousarray(values) for name, values in columns.items()})
 
 
 def _of_files(given: str, wanted: list[str] | None) -> FilesSource:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import DataError
-from lwa.rows.chunked import Chunked
+from lwa.rows.chunked import Chunked, scan
 from lwa.rows.encoding import Level
 from lwa.rows.manifest import read_manifest
 from lwa.rows.memory import ArrayRows, require_size
@@ -129,9 +129,8 @@ class StoreRows:
 
     def between(self, start: int, stop: int, size: int) -> Iterator[Batch]:
         """The same from `start` to `stop` - 1."""
-        for at in range(start, stop, size):
+        for at, end in scan(list(self.groups.values()), start, stop, size):
             self._require_whole()
-            end = min(at + size, stop)
             yield self._split({dtype: group.span(at, end) for dtype, group in self.groups.items()})
 
     def __reduce__(self) -> tuple[Any, ...]:

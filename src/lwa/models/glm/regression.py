@@ -243,6 +243,14 @@ class BoundGlm:
         return self.rows.recipe.design.names
 
     @property
+    def passes(self) -> int:
+        """Over all rows, to bind it: one, and one more where levels or scales of numbers had to be learned first."""
+        learned, held = self.rows.recipe.learned, self.rows.held
+        expressions = self.glm.formula.factors | {self.glm.formula.response.text: self.glm.formula.response}
+        numbers = any(expressions[text].column not in held.levels for text in learned.levels)
+        return 2 if learned.moments or numbers else 1
+
+    @property
     def levels(self) -> Mapping[str, tuple[Any, ...]]:
         """Of the factors, the reference level first."""
         return self.rows.recipe.learned.levels
