@@ -15,6 +15,8 @@ its own, rounds interleaved. Reported are medians over rounds:
 - microseconds per move and chain at the margin: from the clock of the run, its first fifth left out;
 - the peak of anonymous memory, sampled every 10 ms: all that the process holds but pages of mapped files;
 - effective draws, and the certificate's outcome;
+- microseconds a row of a gather of 2048 rows of the largest store, where the system holds the file and where it does
+  not, asked for ahead and not;
 - what `lwa plan` says of all that beforehand, from a few seconds' measurements on 100,000 of the rows.
 
 The certificate is timed in the first round alone. With everything in one place, the cost model of `lwa plan` is asked
@@ -47,6 +49,7 @@ BATCH = 1_000_000
 SIZES = {100: 400_000, 1000: 60_000}
 """Moves a chain for each n: some seconds."""
 THINNING = 20
+GATHERED = 2048
 NAMES = {"survey": "survey", "mode": "Newton pass", "exact": f"{CHAINS} θ", "certificate": "certificate"}
 """Of passes."""
 
@@ -193,6 +196,40 @@ def planned(folder):
     print(json.dumps(found))
 
 
+def gather_us(rows, rng):
+    """Microseconds a row of one gather."""
+    indices = rng.integers(len(rows), size=GATHERED)
+    return 1e6 * timed(lambda: rows.take(indices))[0] / GATHERED
+
+
+def gathers(folder):
+    """Microseconds a row of a gather, from a file that the system does not hold and from one that it does; prints JSON.
+
+    Cold: the first gather after the file was let go, since the system reads megabytes around each row that it was not
+    asked for, and so fills its memory with the file. Warm: the median of those that follow a pass.
+    """
+    from lwa.rows import mapped, open_store
+
+    found = {}
+    for asked in (False, True):
+        rows, rng = open_store(folder), np.random.default_rng(1)
+        mapped.WATCHED = 0
+        for column in rows.groups.values():
+            column.let_go(0, len(rows))
+            for file in column.files:
+                file.asking = 10**9 if asked else 0
+        for shard in rows.shards:
+            with shard.path.open("rb") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        cold = gather_us(rows, rng)
+        for block in rows.blocks(2**20):
+            block["y"].sum()
+        warm = statistics.median(gather_us(rows, rng) for _ in range(50))
+        found["asked" if asked else "plain"] = {"cold_us": cold, "warm_us": warm}
+    print(json.dumps(found))
+
+
 def middle(rounds):
     """Medians over the rounds in which a number was measured, wherever it stands; of memory the most."""
     first = rounds[0]
@@ -292,6 +329,16 @@ def requirements(report):
     )
 
 
+def reading(report):
+    """What rows cost that are read at random."""
+    plain, asked = report["gathers"]["plain"], report["gathers"]["asked"]
+    return (
+        f"A row of {GATHERED:,} that are gathered from the largest table takes {number(plain['warm_us'])} µs where the "
+        f"system holds the file, and {number(asked['warm_us'])} where it is asked ahead for nothing; from a file that it "
+        f"does not hold {number(plain['cold_us'])} µs, and {number(asked['cold_us'])} asked ahead."
+    )
+
+
 def spoken(seconds):
     """A time as one says it."""
     from lwa.forecast.advice import spoken
@@ -318,7 +365,7 @@ def write_page(report):
     """The parts of docs/scaling.md that stand between marks."""
     machine = f"Made on {report['date']} by `python benchmarks/out_of_core.py` on {report['machine']}."
     parts = {
-        "measured": markdown(report) + "\n\n" + requirements(report) + "\n\n" + machine,
+        "measured": markdown(report) + "\n\n" + requirements(report) + "\n\n" + reading(report) + "\n\n" + machine,
         "predicted": prediction(report),
     }
     text = PAGE.read_text(encoding="utf-8")
@@ -371,12 +418,16 @@ def main():
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--certify", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--plan", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--gathers", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
         one(given.one, given.moves, given.certify)
         return
     if given.plan:
         planned(given.plan)
+        return
+    if given.gathers:
+        gathers(given.gathers)
         return
     if not given.draw:
         place = given.folder or Path(tempfile.gettempdir())
@@ -391,6 +442,7 @@ def main():
                 "rounds": given.rounds,
                 "table": measure(given, scratch),
             }
+            report["gathers"] = child("--gathers", scratch / str(report["table"][-1]["rows"]))
         finally:
             if not given.keep:
                 shutil.rmtree(scratch, ignore_errors=True)
@@ -398,7 +450,7 @@ def main():
         given.out.write_text(json.dumps(rounded(report), indent=1) + "\n")
         print(f"Written to {given.out}")
     report = json.loads(given.out.read_text())
-    print(f"\n{markdown(report)}\n\n{requirements(report)}\n\n{prediction(report)}")
+    print(f"\n{markdown(report)}\n\n{requirements(report)}\n\n{reading(report)}\n\n{prediction(report)}")
     if not given.no_page:
         write_page(report)
         draw(report)

@@ -17,8 +17,8 @@ except ImportError:
 WATCHED = 32
 """Gathers that ask ahead once one had to wait for the disk, before another is left to find out whether it still must.
 
-Asking costs 2 µs a row where the file is in memory. Where it is not, a row takes 8 µs instead of 240, and the system
-reads one page of the file for it instead of the megabytes around it (2048 rows of 44 bytes at a time)."""
+Asking is dear where the file is in memory and cheap where it is not: there the disk serves all rows side by side, and
+reads a page for each instead of the megabytes around it (docs/scaling.md, `benchmarks/out_of_core.py`)."""
 
 
 @dataclass(eq=False)
