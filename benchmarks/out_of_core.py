@@ -118,7 +118,7 @@ def one(folder, moves, certify):
 
     import lwa
     from lwa.diagnostics.monte_carlo_error import effective_draws
-    from lwa.reference import block_size, log_posterior, sums_over
+    from lwa.reference import log_posterior, sums_over_all
     from lwa.rows import open_store, survey
 
     peak = Peak()
@@ -143,7 +143,7 @@ def one(folder, moves, certify):
         log_posterior(logistic, rows_of(rows, 1000), theta)  # compiled, as the others are
         found["passes"] = {
             "survey": timed(lambda: survey(rows))[0],
-            "mode": timed(lambda: sums_over(logistic, rows.blocks(block_size(rows)), theta[0]))[0],
+            "mode": timed(lambda: sums_over_all(logistic, rows, theta[0]))[0],
             "exact": timed(lambda: log_posterior(logistic, rows, theta))[0],
         }
     if certify:
@@ -333,9 +333,9 @@ def reading(report):
     """What rows cost that are read at random."""
     plain, asked = report["gathers"]["plain"], report["gathers"]["asked"]
     return (
-        f"A row of {GATHERED:,} that are gathered from the largest table takes {number(plain['warm_us'])} µs where the "
-        f"system holds the file, and {number(asked['warm_us'])} where it is asked ahead for nothing; from a file that it "
-        f"does not hold {number(plain['cold_us'])} µs, and {number(asked['cold_us'])} asked ahead."
+        f"A row of {GATHERED:,} that are gathered from the largest table takes {number(plain['warm_us'])} µs where "
+        f"the system holds the file, and {number(asked['warm_us'])} where it is asked ahead for nothing; from a file that "
+        f"it does not hold {number(plain['cold_us'])} µs, and {number(asked['cold_us'])} asked ahead."
     )
 
 
@@ -368,6 +368,11 @@ def write_page(report):
         "measured": markdown(report) + "\n\n" + requirements(report) + "\n\n" + reading(report) + "\n\n" + machine,
         "predicted": prediction(report),
     }
+    between_marks(parts)
+
+
+def between_marks(parts):
+    """Put text between its marks on the page."""
     text = PAGE.read_text(encoding="utf-8")
     for name, content in parts.items():
         begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
