@@ -334,8 +334,8 @@ def reading(report):
     plain, asked = report["gathers"]["plain"], report["gathers"]["asked"]
     return (
         f"A row of {GATHERED:,} that are gathered from the largest table takes {number(plain['warm_us'])} µs where "
-        f"the system holds the file, and {number(asked['warm_us'])} where it is asked ahead for nothing; from a file that "
-        f"it does not hold {number(plain['cold_us'])} µs, and {number(asked['cold_us'])} asked ahead."
+        f"the system holds the file, and {number(asked['warm_us'])} where it is asked ahead for nothing; from a file "
+        f"that it does not hold {number(plain['cold_us'])} µs, and {number(asked['cold_us'])} asked ahead."
     )
 
 
