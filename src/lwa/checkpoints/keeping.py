@@ -218,8 +218,7 @@ def put_down_cohort(cohort: Cohort, name: str, arrays: Arrays) -> dict[str, Any]
 def take_up_cohort(cohort: Cohort, name: str, head: dict[str, Any], arrays: Arrays) -> None:
     """The other way round; a tape that has written a page shows the structure that pages have."""
     fresh = cohort.held()
-    if cohort.writer.store is None:
-        cohort.writer()
+    cohort.coming()
     like = (fresh.state, fresh.written.U, fresh.recent, fresh.written.queues)
     state, U, recent, queues = leaves_back(name, like, arrays)
     require_alike((state, U), like[:2])
