@@ -138,6 +138,10 @@ def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outco
             tune(player, sofar, display, keeper)
             if not interruption.asked:  # else whoever goes on ends it, after as many moves as were asked for
                 end_tune(player, sofar)
+        tuning = jax.tree.map(  # before any move that may fail: those take the memory of the state over
+            lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves])[: settings.chains],
+            *(cohort.state.tuning for cohort in run.cohorts),
+        )
         if sofar.tuned is None:
             stopped, fault = f"{interruption.asked} after 0 {settings.of_draws}", None
         else:
@@ -150,10 +154,6 @@ def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outco
     if tuned < settings.tune and not stopped:
         stopped = f"tune ended after {tuned} of {settings.tune} moves with its share of the budget"
     seconds = time.monotonic() - meter.start
-    tuning = jax.tree.map(
-        lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves])[: settings.chains],
-        *(cohort.state.tuning for cohort in run.cohorts),
-    )
     return Outcome(
         kept, stored, sofar.thinning, player.position, tuned, meter.rows, player.invalid, stopped, seconds,
         player.furthest, player.infeasible / max(1, player.position * settings.chains), tuning, player.rate,

@@ -125,7 +125,8 @@ class Cohort:
         self.tape: Tape
         self.written = 0
         self.begun: Written | None = None  # the tape before the page at hand
-        self.coming: Callable[[], tuple[Entries, Any, Written | None]] | None = None
+        self.ended: Written | None = None  # and after it
+        self.coming: Callable[[], tuple[Entries, Any]] | None = None
         if begins:
             self.coming = self._write_ahead()
 
@@ -167,15 +168,15 @@ class Cohort:
     def held(self) -> Held:
         """What it holds now, copied."""
         at, every = self.moves % self.problem.page, self._adapt_every
-        written = self.begun if at else self._before_next_page()
+        written = self.begun if at else self.ended
         assert written is not None
         recent = np.array(self.draws.theta[at - at % every : at])
         return Held(self.moves, jax.tree.map(np.array, self.state), written, recent)
 
     def page_in_store(self) -> Any:
         """A page of the tape that it has in store, to see how such are built."""
-        if self.writer.store is None:
-            self.writer()
+        assert self.coming is not None
+        self.coming()
         return self.writer.store
 
     def stand(self, state: State, moves: int) -> None:
@@ -198,13 +199,6 @@ class Cohort:
             own = jax.tree.map(lambda leaf: leaf[chain], tuning)
             return np.asarray(self.problem.kernel.propose(noise, own, jnp.asarray(theta))[0])
 
-    def _before_next_page(self) -> Written | None:
-        """The tape; where Python runs the model, the next page is not begun before it is asked for."""
-        if self.problem.host:
-            return self.writer.held()
-        assert self.coming is not None
-        return self.coming()[2]
-
     def go_on_from(self, held: Held) -> None:
         """Take up where another process was; the page at hand is written again."""
         page, at = self.problem.page, held.moves % self.problem.page
@@ -222,14 +216,14 @@ class Cohort:
                 self.draws = self.draws._replace(theta=theta if self.problem.host else jax.device_put(theta))
         self.moves = held.moves
 
-    def _write_ahead(self) -> Callable[[], tuple[Entries, Any, Written | None]]:
+    def _write_ahead(self) -> Callable[[], tuple[Entries, Any]]:
         """The next page of U and of θ's randomness: on a thread of its own, or here, once it is asked for."""
         page, self.written = self.written, self.written + 1
+        self.ended = self.writer.held() if self.holds else None
 
-        def write() -> tuple[Entries, Any, Written | None]:
-            before = self.writer.held() if self.holds else None
+        def write() -> tuple[Entries, Any]:
             noise = page_noise(self.problem, Purpose.THETA, self.chains, page, self.problem.page)
-            return self.writer(), noise, before
+            return self.writer(), noise
 
         return write if self.problem.host else self.ahead.submit(write).result
 
@@ -240,8 +234,8 @@ class Cohort:
     def _next_page(self) -> None:
         self.compiled()
         assert self.coming is not None
-        self.entries, noise, self.begun = self.coming()
-        self.coming = self._write_ahead()
+        self.entries, noise = self.coming()
+        self.begun, self.coming = self.ended, self._write_ahead()
         gain = np.zeros(self.problem.page) if self.frozen else steering_gain(self.moves + np.arange(self.problem.page))
         gain = np.broadcast_to(gain.astype(self.problem.dtype)[:, None], self.entries.ends.shape)
         u = self.entries

@@ -94,15 +94,23 @@ def test_a_fit_that_is_terminated_goes_on_to_the_same_draws(call, place, at_bloc
     assert code == 0
     assert re.search(r"state +│ over ", out)
     assert re.search(r"draws a chain +│ 3,000 of 3,000", out)
+    assert call("resume", RUN, "--draws", "3100", *QUICK)[0] == 0
+    assert lwa.load(RUN).draws == 3100
 
-    code, out, _ = call("resume", RUN, "--draws", "3100", "--json")
+
+@pytest.mark.slow
+def test_a_longer_run_is_the_run_that_was_longer_from_the_start(call, place):  # noqa: F811
+    assert call(*FIT, "--draws", "100")[0] == 0
+    code, out, _ = call("resume", RUN, "--draws", "3000", "--json")
     assert code == 0
-    assert json.loads(out)["draws"] == 3100
+    assert json.loads(out)["draws"] == 3000
+    assert lwa.load(RUN).certificate is not None
     assert (RUN / "report.html").exists()
-    assert call(*FIT, "--draws", "3100", "--out", "runs/longer")[0] == 0
+    assert call(*FIT, "--draws", "3000", "--out", "runs/longer")[0] == 0
     same(lwa.load("runs/longer"), lwa.load(RUN))
 
 
+@pytest.mark.slow
 def test_terminated_during_tune(call, place, at_block):  # noqa: F811
     at_block(2, terminate)
     code, out, err = call(*FIT, "--draws", "50")

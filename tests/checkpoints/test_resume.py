@@ -45,7 +45,7 @@ CASES = {
         HOST, Y[:200], {"subset_size": 20, "target": "powered", "initvals": 1.0, "draws": 100, "tune": 100},
     ),
 }  # fmt: skip
-LONG = ("windows", "in Python, from given starts")
+LONG = ("windows", "exact", "in Python, from given starts")
 
 
 @pytest.fixture

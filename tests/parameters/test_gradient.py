@@ -16,7 +16,9 @@ from tests import support
 from tests.support import sample
 from tests.tiny import MEAN, MODEL, PRIOR_SD, N, Y, n
 
-gradient_kernels = pytest.mark.parametrize("kernel", [MALA(), HMC(), NUTS()], ids=["MALA", "HMC", "NUTS"])
+gradient_kernels = pytest.mark.parametrize(
+    "kernel", [MALA(), HMC(), pytest.param(NUTS(), marks=pytest.mark.slow)], ids=["MALA", "HMC", "NUTS"]
+)
 
 
 @gradient_kernels
