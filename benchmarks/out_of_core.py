@@ -17,6 +17,7 @@ its own, rounds interleaved. Reported are medians over rounds:
 - effective draws, and the certificate's outcome;
 - microseconds a row of a gather of 2048 rows of the largest store, where the system holds the file and where it does
   not, asked for ahead and not;
+- how far draws of float32 and float64 differ there, at the larger n;
 - what `lwa plan` says of all that beforehand, from a few seconds' measurements on 100,000 of the rows.
 
 The certificate is timed in the first round alone. With everything in one place, the cost model of `lwa plan` is asked
@@ -230,6 +231,30 @@ def gathers(folder):
     print(json.dumps(found))
 
 
+def precisions(folder):
+    """Draws of both precisions at the largest n, from one reference point; prints JSON."""
+    import lwa
+    from lwa.diagnostics.monte_carlo_error import effective_draws
+    from lwa.rows import open_store
+
+    rows, logistic, n, draws, reference = open_store(folder), model(), max(SIZES), 3000, None
+    found, moments = {"n": n}, {}
+    for precision in ("float32", "float64"):
+        fit = lwa.sample(
+            logistic, rows, subset_size=n, draws=draws, chains=CHAINS, thinning=THINNING, seed=1, progress=False,
+            precision=precision, reference=reference,
+        )  # fmt: skip
+        reference = fit.origin.polish.problem.reference.theta
+        theta = np.asarray(fit.posterior["theta"], np.float64)
+        moments[precision] = theta.reshape(-1, PARAMETERS)
+        found[f"{precision}_us"] = margin(fit.attributes["clock"], draws)
+        found["effective"] = min(found.get("effective", np.inf), float(effective_draws(theta).min()))
+    single, double = moments.values()
+    found["shift"] = float(np.abs((single.mean(0) - double.mean(0)) / double.std(0)).max())
+    found["sd_ratio"] = [float(end(single.std(0) / double.std(0))) for end in (np.min, np.max)]
+    print(json.dumps(found))
+
+
 def middle(rounds):
     """Medians over the rounds in which a number was measured, wherever it stands; of memory the most."""
     first = rounds[0]
@@ -339,6 +364,19 @@ def reading(report):
     )
 
 
+def rounding(report):
+    """What float32 does to draws of the largest table."""
+    found = report["precisions"]
+    low, high = found["sd_ratio"]
+    error = (2 / found["effective"]) ** 0.5
+    return (
+        f"float32 against float64 there, n = {found['n']}: means differ by at most {found['shift']:.3f} sd and sds by "
+        f"{low - 1:+.3f} to {high - 1:+.3f}, with a Monte Carlo error of {error:.3f} for each mean and "
+        f"{error / 2**0.5:.3f} for each sd; a move takes {number(found['float32_us'])} and "
+        f"{number(found['float64_us'])} µs."
+    )
+
+
 def spoken(seconds):
     """A time as one says it."""
     from lwa.forecast.advice import spoken
@@ -365,7 +403,7 @@ def write_page(report):
     """The parts of docs/scaling.md that stand between marks."""
     machine = f"Made on {report['date']} by `python benchmarks/out_of_core.py` on {report['machine']}."
     parts = {
-        "measured": markdown(report) + "\n\n" + requirements(report) + "\n\n" + reading(report) + "\n\n" + machine,
+        "measured": "\n\n".join([markdown(report), requirements(report), reading(report), rounding(report), machine]),
         "predicted": prediction(report),
     }
     between_marks(parts)
@@ -424,6 +462,7 @@ def main():
     parser.add_argument("--certify", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--plan", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--gathers", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--precisions", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
         one(given.one, given.moves, given.certify)
@@ -433,6 +472,9 @@ def main():
         return
     if given.gathers:
         gathers(given.gathers)
+        return
+    if given.precisions:
+        precisions(given.precisions)
         return
     if not given.draw:
         place = given.folder or Path(tempfile.gettempdir())
@@ -447,7 +489,8 @@ def main():
                 "rounds": given.rounds,
                 "table": measure(given, scratch),
             }
-            report["gathers"] = child("--gathers", scratch / str(report["table"][-1]["rows"]))
+            largest = scratch / str(report["table"][-1]["rows"])
+            report["gathers"], report["precisions"] = child("--gathers", largest), child("--precisions", largest)
         finally:
             if not given.keep:
                 shutil.rmtree(scratch, ignore_errors=True)
@@ -455,7 +498,9 @@ def main():
         given.out.write_text(json.dumps(rounded(report), indent=1) + "\n")
         print(f"Written to {given.out}")
     report = json.loads(given.out.read_text())
-    print(f"\n{markdown(report)}\n\n{requirements(report)}\n\n{reading(report)}\n\n{prediction(report)}")
+    print(
+        f"\n{markdown(report)}\n\n{requirements(report)}\n\n{reading(report)}\n\n{rounding(report)}\n\n{prediction(report)}"
+    )
     if not given.no_page:
         write_page(report)
         draw(report)
