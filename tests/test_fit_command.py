@@ -158,6 +158,7 @@ def test_a_numpyro_model(call, place):
     assert "lwa fit --numpyro mine:normal flights.parquet" in (place / "runs/n/report.html").read_text()
 
 
+@pytest.mark.slow
 def test_fewer_rows_than_a_step_would_read(call, place):
     flights(200).to_csv("few.csv", index=False)
     code, out, _ = call("fit", "delay ~ distance", "few.csv", *SMALL[2:], "--json", "--no-certify", "--no-report")
@@ -165,6 +166,7 @@ def test_fewer_rows_than_a_step_would_read(call, place):
     assert read_strictly(out)["subset_size"] == 200
 
 
+@pytest.mark.slow
 def test_a_certificate_that_condemns(call, place, monkeypatch):
     monkeypatch.setattr(Certificate, "outcome", property(lambda self: "fail"))
     code, out, _ = call("fit", "delay ~ distance", "flights.csv", *SMALL)
@@ -498,6 +500,7 @@ def test_nothing_long_is_begun_for_options_that_are_wrong(call, place, monkeypat
         assert call("fit", "late ~ distance", "flights.csv", *option)[0] == 2
 
 
+@pytest.mark.slow
 def test_levels_that_one_file_alone_has(call, place):
     drift_of_levels()
     code, out, _ = call("fit", "y ~ x", "parts", *SMALL, "--no-certify", "--no-report")
@@ -505,6 +508,7 @@ def test_levels_that_one_file_alone_has(call, place):
     assert "beta[x[T.r]]" in out
 
 
+@pytest.mark.slow
 def test_missing_values_are_dropped_when_asked(call, place):
     table = flights()
     table.loc[:9, "distance"] = None

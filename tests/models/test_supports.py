@@ -406,6 +406,7 @@ def test_a_run_without_constraints_keeps_none():
 # Certificates
 
 
+@pytest.mark.slow
 def test_a_certificate_takes_the_draws_as_they_were_moved(fit):
     model = fit.origin.model
     together = np.concatenate(list(fit.unconstrained.values()), axis=-1)
@@ -447,6 +448,7 @@ def scaled():
     return lwa.sample(scale(), SCALE_Y, subset_size=200, draws=1000, seed=1, progress=False)
 
 
+@pytest.mark.slow
 def test_the_calibrated_default(scaled):
     sigma = scaled.posterior["sigma"]
     error = float(standard_error_of_mean(sigma[..., None])[0])
@@ -456,6 +458,7 @@ def test_the_calibrated_default(scaled):
     assert scaled.certificate.passed
 
 
+@pytest.mark.slow
 def test_polish_moves_unconstrained_draws(scaled):
     polished = scaled.polish(2, draws=20, progress=False)
     assert polished.unconstrained["sigma"].shape == (4, 20, 1)
