@@ -299,7 +299,8 @@ def measure(given, scratch):
         table[rows] = {"rounds": []}
     for number in range(given.rounds):
         for rows in sizes:
-            table[rows].setdefault("plan", child("--plan", scratch / f"{rows}"))
+            if number == 0:
+                table[rows]["plan"] = child("--plan", scratch / f"{rows}")
             certify = ["--certify"] if number == 0 else []
             table[rows]["rounds"].append(child("--one", scratch / f"{rows}", "--moves", given.moves, *certify))
     return [{**middle(found["rounds"]), "plan": found["plan"]} for found in table.values()]
