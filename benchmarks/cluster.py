@@ -1,7 +1,7 @@
 """A pass over all rows by several processes: a Dask cluster against plain processes of the same machine.
 
-    python benchmarks/cluster.py                  # 3 · 10⁶ rows, one and two workers: about four minutes
-    python benchmarks/cluster.py --rows 1e7
+    python benchmarks/cluster.py                  # 10⁷ rows, one and two workers: about three minutes
+    python benchmarks/cluster.py --rows 1e6
 
 The regression of `out_of_core.py` in a row store. The same pieces are computed by this process, by one and two
 processes of `lwa.executors.Processes`, and by one and two workers of a `distributed.LocalCluster` of spawned processes
@@ -26,20 +26,11 @@ import numpy as np
 from out_of_core import CHAINS, HERE, PARAMETERS, batches, between_marks, model, number, rounded, timed
 
 import lwa
-from lwa.diagnostics.certify import certify
 from lwa.reference import log_posterior, sums_over_all
 from lwa.rows import open_store, survey, write_store
 from lwa.rows.passes import spread
 
-POINTS = 80
-"""Gradients of the certificate's pass, fewer than usual."""
-SHORT = ("survey", "mode", "exact")
-PASSES = {
-    "survey": "survey",
-    "mode": "Newton pass",
-    "exact": f"{CHAINS} θ",
-    "certificate": f"certificate, {POINTS} gradients",
-}
+PASSES = {"survey": "survey", "mode": "Newton pass", "exact": f"{CHAINS} θ"}
 
 
 def passes_of(logistic, rows, draws):
@@ -49,14 +40,7 @@ def passes_of(logistic, rows, draws):
         "survey": lambda: survey(rows).fingerprint,
         "mode": lambda: sums_over_all(logistic, rows, theta[0]),
         "exact": lambda: log_posterior(logistic, rows, theta),
-        "certificate": lambda: (
-            certify(logistic, rows, draws, points=POINTS, progress=False, executor=executor_of(rows)).mean
-        ),
     }
-
-
-def executor_of(rows):
-    return getattr(rows, "executor", None)
 
 
 def same(one, other):
@@ -88,7 +72,7 @@ def measure(given, folder):
             whose = {name: passes_of(logistic, spread(rows, executor), draws) for name, executor in executors.items()}
             expected = {phase: work() for phase, work in whose["this process"].items()}
             for number_of_round in range(given.rounds + 1):
-                for phase in PASSES if number_of_round < 2 else SHORT:  # the certificate, much the longest, once
+                for phase in PASSES:
                     for name, passes in whose.items():
                         seconds, found = timed(passes[phase])
                         if not same(found, expected[phase]):
@@ -116,7 +100,7 @@ def fitted(logistic, rows, executor):
 
 
 def markdown(report):
-    lines = [f"| who | {' | '.join(f'{name}, s' for name in PASSES.values())} | whole fit, s |", f"|{'---|' * 6}"]
+    lines = [f"| who | {' | '.join(f'{name}, s' for name in PASSES.values())} | whole fit, s |", f"|{'---|' * 5}"]
     for row in report["table"]:
         cells = [number(row["passes"][phase]) for phase in PASSES]
         lines.append(f"| {row['who']} | {' | '.join(cells)} | {number(row['fit'])} |")
@@ -133,7 +117,7 @@ def ratios(report):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=float, default=3e6)
+    parser.add_argument("--rows", type=float, default=1e7)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "cluster.json")
     parser.add_argument("--draw", action="store_true", help="only write the page from the results again")

@@ -51,11 +51,19 @@ class Dask:
         self.client, self.patience = client, patience
         self.packing = Packing(self._keep)
         self.missed: float | None = None  # since when nobody answers
+        self.there: list[str] = []
+        self.asked = -1e9  # when it was asked who is there
 
     @property
     def workers(self) -> int:
         """How many pieces are computed side by side."""
-        return max(1, len(self._addresses()))
+        return max(1, len(self._lately()))
+
+    def _lately(self) -> list[str]:
+        """The workers that there were a moment ago: to ask costs some milliseconds."""
+        if time.monotonic() - self.asked > LOOK:
+            self.there, self.asked = self._addresses(), time.monotonic()
+        return self.there
 
     def _addresses(self) -> list[str]:
         """Of the workers that there are."""
@@ -94,7 +102,7 @@ class Dask:
         """The worker for each piece, where one is better than others."""
         if near is None:
             return [None] * count
-        there = self._addresses()
+        there = self._lately()
         if not there:
             return [None] * count
         return [there[min(int(at * len(there)), len(there) - 1)] for at in near]

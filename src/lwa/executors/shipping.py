@@ -4,6 +4,7 @@ Only work that this program made itself travels so, over connections that the us
 this way.
 """
 
+import ctypes
 import hashlib
 import threading
 from collections import OrderedDict
@@ -18,6 +19,8 @@ from lwa import __version__
 from lwa.errors import ExecutorError, InputError
 from lwa.executors.executor import Work
 
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
+"""Of glibc's mallopt: free bytes past which memory goes back, and bytes of an array that is the system's own affair."""
 KEPT = 32
 """Objects that a process holds packed, or unpacked: models, rows and problems of the runs at hand."""
 
@@ -103,6 +106,22 @@ def carry_out(shared: Sequence[Parcel], rest: bytes, asked: dict[str, str]) -> A
     if versions() != asked:
         different = [f"{name} {here} there, {asked[name]} here" for name, here in versions().items()]
         raise ExecutorError(f"A worker has other versions: {', '.join(different)}. Install the same on all.")
+    hold_on_to_memory()
     function, own, piece = cloudpickle.loads(rest)
     with jax.enable_x64(True):
         return function(*(parcel.unpacked() for parcel in shared), *own, piece)
+
+
+@cache
+def hold_on_to_memory() -> None:
+    """Let this process keep what blocks of rows take, from one to the next.
+
+    Dask starts workers with MALLOC_TRIM_THRESHOLD_ set to 64 KiB, which makes glibc ask the system for every temporary
+    array anew: a Newton pass takes three times as long (`benchmarks/cluster.py`). These are glibc's own limits.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):  # another system
+        return
+    for option, most in ((TRIM_THRESHOLD, 64 * 2**20), (MMAP_THRESHOLD, 32 * 2**20)):
+        mallopt(option, most)

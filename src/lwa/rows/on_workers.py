@@ -235,7 +235,7 @@ class RowsOnWorkers:
         for begin in range(start, stop, together):
             end = min(begin + together, stop)
             pieces = [(at, min(at + size, end)) for at in range(begin, end, size)]
-            near = [at / len(self) for at, _ in pieces]
+            near = [(at + over) / 2 / len(self) for at, over in pieces]
             yield from self.executor.map(Work(block_of, (self.rows,)), pieces, near)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -250,7 +250,7 @@ def as_parted(rows: PartedRows) -> PartedRows:
 
 def near_part(parts: Sequence[Part], number: int) -> float:
     """How far into all rows a part lies: whoever converted it is asked for it again."""
-    return parts[number].before / (parts[-1].before + len(parts[-1]))
+    return (parts[number].before + len(parts[number]) / 2) / (parts[-1].before + len(parts[-1]))
 
 
 def taken_from(rows: PartedRows, piece: tuple[int, NDArray[np.int64]]) -> Batch:

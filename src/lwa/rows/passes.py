@@ -22,8 +22,8 @@ ALIGNED = 2**16
 """Rows of the smallest piece. Blocks are a power of two, and smaller: none reaches over the end of a piece."""
 MOST_PIECES = 256
 """Enough to keep a hundred machines busy; what comes back of a pass is so many times d² numbers at the most."""
-TASKS = 4
-"""Tasks for each worker: a slow one delays a pass by a quarter of its share at the most."""
+TASKS = 2
+"""Tasks for each worker: a slow one delays a pass by half of its share at the most."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,10 +194,11 @@ def computed_by(
     pieces: Sequence[tuple[int, int]],
 ) -> Iterator[Any]:
     """By an executor, some consecutive pieces a task: how many changes nothing but the time."""
-    together = max(1, len(pieces) // (TASKS * executor.workers))
-    tasks = [pieces[at : at + together] for at in range(0, len(pieces), together)]
+    count = min(len(pieces), TASKS * executor.workers)
+    ends = [len(pieces) * i // count for i in range(count + 1)]
+    tasks = [pieces[begin:end] for begin, end in pairwise(ends)]
     work = Work(of_pieces, (rows, *shared), ((function, size, own),))
-    near = [task[0][0] / len(rows) for task in tasks]
+    near = [(task[0][0] + task[-1][1]) / 2 / len(rows) for task in tasks]
     for results in executor.map(work, tasks, near):
         yield from results
 
