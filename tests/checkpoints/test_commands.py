@@ -285,7 +285,7 @@ def test_a_fit_that_is_killed_goes_on(call, place):  # noqa: F811
         assert "Another process keeps its run in runs/fit" in refused(call, "resume", RUN)
     finally:
         child.kill()
-        child.wait()
+        child.communicate()  # which closes its pipe
     assert "ended without notice" in call("watch", RUN)[1]
     draws = lwa.load(RUN).draws + 100
     assert call("resume", RUN, "--draws", draws, *QUICK)[0] == 0
