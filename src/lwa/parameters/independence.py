@@ -33,7 +33,7 @@ def student(rng: np.random.Generator, moves: int, d: int, dtype: Any, df: float)
     """t = z / √(χ²/df) of a page, `(moves, d)`; standard normal where df is infinite."""
     if np.isinf(df):
         return rng.standard_normal((moves, d), dtype)
-    return (rng.standard_normal((moves, d)) / np.sqrt(rng.chisquare(df, (moves, 1)) / df)).astype(dtype)
+    return (rng.standard_normal((moves, d)) / (rng.chisquare(df, (moves, 1)) / df) ** 0.5).astype(dtype)
 
 
 def log_student(t: Array, df: float) -> Array:

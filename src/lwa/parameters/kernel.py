@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, final
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpy.typing import NDArray
 
 from lwa.decision import accepts, choose, probability
 from lwa.models.model import Model
@@ -102,10 +101,13 @@ class Metropolis(Kernel):
         return metropolis(noise.log_u, theta, terms, proposed, evaluate(proposed), log_hastings)
 
 
-def log_uniform(rng: np.random.Generator, moves: int) -> NDArray[np.float64]:
+def log_uniform(rng: np.random.Generator, moves: int) -> Any:
     """The logarithms of uniforms, by which moves are decided; -inf, should one be zero, accepts what has a density."""
+    uniform: Any = rng.random(moves)
+    if isinstance(uniform, Array):  # drawn on the device
+        return jnp.log(uniform)
     with np.errstate(divide="ignore"):
-        return np.log(rng.random(moves))
+        return np.log(uniform)
 
 
 def metropolis(

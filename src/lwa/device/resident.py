@@ -1,0 +1,84 @@
+"""Y on the device, and pages of proposals drawn there: which slots of U change, which rows come in, θ's own noise."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from lwa.device.randomness import DeviceGenerator
+from lwa.parameters.kernel import Kernel
+from lwa.randomness import Purpose, keys
+from lwa.rows import Rows
+
+PASS_ROWS = 2**20
+
+
+class Page(NamedTuple):
+    """A page of moves as it is drawn, whatever the state: leaves `(chains, transitions, ...)`, noise `(chains, moves, ...)`."""
+
+    slots: Array  # (..., k)
+    incoming: Array  # (..., k)
+    rows: Any  # the incoming rows, leaves (..., k, *shape)
+    noise: Any  # what the kernel asked for
+
+
+def put_rows(rows: Rows, dtype: Any) -> Any:
+    """All rows on the device; floats in the working precision, other types as they are."""
+
+    def cast(leaf: Any) -> Array:
+        return jnp.asarray(leaf.astype(dtype, copy=False) if np.issubdtype(leaf.dtype, np.floating) else leaf)
+
+    parts = [jax.tree.map(cast, block) for block in rows.blocks(PASS_ROWS)]
+    return parts[0] if len(parts) == 1 else jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+
+
+def bytes_of(rows: Rows, dtype: Any) -> int:
+    """What all rows take on the device."""
+    one = rows.take(np.zeros(1, np.int64))
+
+    def size(leaf: Any) -> int:
+        each = np.dtype(dtype).itemsize if np.issubdtype(leaf.dtype, np.floating) else leaf.dtype.itemsize
+        return int(leaf.size) * each
+
+    return len(rows) * sum(size(leaf) for leaf in jax.tree.leaves(one))
+
+
+@partial(jax.jit, static_argnames=("kernel", "transitions", "moves", "k", "n", "d", "dtype"))
+def draw_page(
+    subset_keys: Array, theta_keys: Array, rows: Any, *, kernel: Kernel, transitions: int, moves: int, k: int, n: int,
+    d: int, dtype: Any
+) -> Page:  # fmt: skip
+    """A page for each chain, from a key each for U and for θ."""
+
+    def proposals(key: Array) -> tuple[Array, Array]:
+        rng = DeviceGenerator(key)
+        N = len(jax.tree.leaves(rows)[0])
+        slots = some_slots(rng, transitions, k, n)
+        return slots, rng.integers(N, (transitions, k), jnp.int32 if N < 2**31 else jnp.int64)
+
+    slots, incoming = jax.vmap(proposals)(subset_keys)
+    noise = jax.vmap(lambda key: kernel.noise(DeviceGenerator(key), moves, d, dtype))(theta_keys)
+    return Page(slots, incoming, jax.tree.map(lambda leaf: leaf[incoming], rows), noise)
+
+
+def some_slots(rng: DeviceGenerator, size: int, k: int, n: int) -> Array:
+    """k of n slots, uniformly, by Floyd's algorithm, as `Swap.propose` draws them; `(size, k)`."""
+
+    def one_more(i: int, slots: Array) -> Array:
+        last = n - k + i
+        slot = jax.random.randint(jax.random.fold_in(key, i), (size,), 0, last + 1, jnp.int32)
+        there = jnp.any(slots == slot[:, None], axis=1)
+        return slots.at[:, i].set(jnp.where(there, last, slot).astype(jnp.int32))
+
+    key = rng.key
+    rng.key, _ = jax.random.split(key)
+    return jax.lax.fori_loop(0, k, one_more, jnp.full((size, k), -1, jnp.int32))
+
+
+def page_keys(seed: int, chains: Sequence[int], page: int) -> tuple[Array, Array]:
+    """A key for U and one for θ, of each chain."""
+    return keys(seed, Purpose.SUBSET, chains, page), keys(seed, Purpose.THETA, chains, page)

@@ -1,0 +1,91 @@
+"""Lines 2-11 of Algorithm 1 in one loop, for U that is uniform and brings nothing along: as an ordinary JAX program.
+
+`algorithm.py` runs U ahead of θ because they may live apart. Here both are on the device, so one loop holds them. Every
+function of a single transition is that of `algorithm.py`.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from lwa.algorithm import Candidate, Draw, State, assess, repeats
+from lwa.device.resident import Page
+from lwa.parameters.kernel import Kernel
+from lwa.rows.slots import put
+from lwa.target import Target, Terms
+
+
+class Place(NamedTuple):
+    """Where chains are: θ and all that its next move needs, and which rows U holds."""
+
+    state: State
+    indices: Array  # (chains, n)
+
+
+class Played(NamedTuple):
+    """What moves did; leaves `(chains, moves, ...)`, and for each transition whether U changed."""
+
+    draws: Draw
+    refreshed: Array  # (chains, transitions)
+
+
+def without_rows(terms: Terms) -> Terms:
+    """Terms of which only the sum is kept: reading U's rows again costs less than moving n numbers a chain about."""
+    return terms._replace(rows=terms.rows[..., :0])
+
+
+def refresh(place: Place, slots: Array, incoming: Array, rows: Any) -> tuple[Place, Array]:
+    """Lines 2-5 for one chain: the rows that come in take their slots, unless one is in U already."""
+    n = place.indices.shape[-1]
+    nothing = jnp.zeros((0, slots.shape[-1]))
+    U = assess(place.indices, jnp.zeros((0, n)))
+    changed = ~repeats(Candidate(slots, incoming, nothing, jnp.zeros(())), U)
+    slots = jnp.where(changed, slots, n + jnp.arange(slots.shape[-1], dtype=slots.dtype))
+    held = jax.tree.map(lambda new, old: put(slots, jnp.moveaxis(new, 0, -1), old), rows, place.state.rows)
+    return Place(place.state._replace(rows=held), put(slots, incoming.astype(place.indices.dtype), place.indices)), changed
+
+
+def scored(state: State, target: Target) -> State:
+    """Its log target, given the U of now."""
+    return state._replace(terms=without_rows(target.evaluate(state.theta, state.rows)))
+
+
+def moved(state: State, noise: Any, gain: Array, target: Target, kernel: Kernel) -> tuple[State, Draw]:
+    """Lines 7-9 for one chain."""
+
+    def evaluate(theta: Array) -> Terms:
+        return without_rows(target.evaluate(theta, state.rows))
+
+    theta, terms, info = kernel.step(noise, state.tuning, state.theta, state.terms, evaluate)
+    tuning = kernel.steer(state.tuning, noise, info, gain)
+    return state._replace(theta=theta, terms=terms, tuning=tuning), Draw(theta, terms.log_density, info)
+
+
+@partial(jax.jit, static_argnames=("kernel", "every"), donate_argnames=("place", "played"))
+def play_together(
+    place: Place, played: Played, page: Page, gain: Array, start: int, stop: int, target: Target, kernel: Kernel, *, every: int
+) -> tuple[Place, Played]:  # fmt: skip
+    """The moves `start` to `stop` of a page, U' being proposed before every so many of them."""
+
+    def one_chain(place: Place, played: Played, page: Page) -> tuple[Place, Played]:
+        def exchange(t: Array, place: Place, refreshed: Array) -> tuple[Place, Array]:
+            slots, incoming, rows = jax.tree.map(lambda leaf: leaf[t // every], page[:3])
+            place, changed = refresh(place, slots, incoming, rows)
+            return place._replace(state=scored(place.state, target)), refreshed.at[t // every].set(changed)
+
+        def step(t: Array, carry: tuple[Place, Played]) -> tuple[Place, Played]:
+            place, played = carry
+            place, refreshed = jax.lax.cond(
+                t % every == 0, exchange, lambda t, place, refreshed: (place, refreshed), t, place, played.refreshed
+            )
+            noise = jax.tree.map(lambda leaf: leaf[t], page.noise)
+            state, draw = moved(place.state, noise, gain[t], target, kernel)
+            draws = jax.tree.map(lambda room, new: room.at[t].set(new), played.draws, draw)
+            return place._replace(state=state), Played(draws, refreshed)
+
+        return jax.lax.fori_loop(start, stop, step, (place, played))
+
+    return jax.vmap(one_chain)(place, played, page)
