@@ -112,16 +112,16 @@ class Target:
         if self.expansion is None or self.expansion.root is None:
             return self.model.log_likelihood_at(self.transported(theta, given), rows)
         here = self.expansion.theta.astype(theta.dtype)
-        away, zero, one = (theta - self.expansion.theta).astype(theta.dtype), *jnp.array([0, 1], theta.dtype)
+        away = (theta - self.expansion.theta).astype(theta.dtype)
 
-        def along(t: Array) -> Array:
-            return self.model.log_likelihood_at(here + t * away, rows)
+        def terms(theta: Array) -> Array:
+            return self.model.log_likelihood_at(theta, rows)
 
-        def with_slope(t: Array) -> tuple[Array, Array]:
-            return jax.jvp(along, (t,), (one,))
+        def with_slope(theta: Array) -> tuple[Array, Array]:
+            return jax.jvp(terms, (theta,), (away,))
 
-        (value, slope), (_, bend) = jax.jvp(with_slope, (zero,), (one,))
-        return along(one) - value - slope - bend / 2
+        (value, slope), (_, bend) = jax.jvp(with_slope, (here,), (away,))
+        return terms(here + away) - value - slope - bend / 2
 
     def transported(self, theta: Array, given: Given | None) -> Array:
         """θ̂ + A_U δ."""

@@ -1,12 +1,17 @@
 """Lines 2-11 of Algorithm 1 with U in registers: one program a chain reads its subset once a page, not once a move.
 
 A move that read U's rows from memory could not be faster than memory is. Here each program loads its chain's rows when a
-page begins, one vector of lanes for each number of a row, exchanges rows among its registers, and writes them back when
-the page ends. It is what `together.py` does, for chains whose tuning is frozen and kernels that propose and decide.
+page begins, one vector of lanes for each number of a row, and keeps them there; where many rows of U change at once, it
+puts them in their places in memory and reads that back. It does what `together.py` does, for chains whose tuning is
+frozen and kernels that propose and decide.
+
+What depends on a single number for all rows is as dear as what depends on 32 of them. So proposals that do not depend on
+where the chain is are drawn up before, for a whole page, with all that their density needs besides rows.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import jax
@@ -14,26 +19,44 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
 
 from lwa.algorithm import Draw
 from lwa.decision import accepts, probability
 from lwa.device.lanes import NotInLanes, written_out
 from lwa.device.resident import Page
+from lwa.device.splitting import Split
 from lwa.device.together import Place, Played
-from lwa.parameters.kernel import Info, Kernel, Metropolis
+from lwa.parameters.kernel import Independent, Info, Kernel, Metropolis
 from lwa.target import Target, Terms
 
-MOST_REGISTERS = 16_384
-"""Numbers of a chain's rows that a program holds: 64 KiB of the 256 KiB of registers that four programs share."""
-LANES_A_WARP = 256
+MOST_NUMBERS = 32_768
+"""Numbers of a chain's rows that a program holds: 128 KiB, of the 256 KiB of registers that a processor has."""
+NUMBERS_A_THREAD = 80
+MOST_IN_REGISTERS = 2
+"""Rows that are exchanged among registers; more of them go by way of memory."""
+
+type Numbers = list[list[Any]]
+"""Flat lists of numbers, one for each leaf."""
 
 
 class Parts(NamedTuple):
-    """The target and the kernel, written out."""
+    """Target and kernel, written out."""
 
-    propose: Callable[..., list[list[Any]]]  # noise, tuning, theta -> theta', log Hastings ratio
-    row_terms: Callable[..., list[list[Any]]]  # theta, target, rows -> one number a row
-    rest: Callable[..., list[list[Any]]]  # theta, target -> log p(θ) and what else does not depend on U
+    propose: Callable[..., Numbers]  # noise, tuning, theta -> theta', log Hastings ratio
+    log_q: Callable[..., Numbers] | None  # tuning, theta -> log q(theta), where some proposals are independent
+    rest: Callable[..., Numbers]  # theta, target -> log p(θ) and what else does not depend on U
+    numbers: Callable[..., Numbers]  # theta, target -> what rows' terms need of θ
+    terms: Callable[..., Numbers]  # those numbers, rows -> one number a row
+
+
+class Ahead(NamedTuple):
+    """Independent proposals of a page with all that can be known of them before the page is played."""
+
+    theta: Array  # (chains, moves, d)
+    applies: Array  # (chains, moves)  int8
+    known: Array  # (chains, moves, 2)  log q and the rest of the log target, float64
+    numbers: list[Array]  # leaves (chains, moves, size)
 
 
 def lanes_of(n: int) -> int:
@@ -41,224 +64,310 @@ def lanes_of(n: int) -> int:
     return 1 << max(5, (n - 1).bit_length())
 
 
-def warps_of(lanes: int) -> int:
-    """Warps of a program."""
-    return max(1, min(8, lanes // LANES_A_WARP))
+def warps_of(numbers: int) -> int:
+    """Warps of a program that holds so many numbers."""
+    return min(16, 1 << max(0, (-(-numbers // (32 * NUMBERS_A_THREAD)) - 1).bit_length()))
 
 
-def parts_of(target: Target, kernel: Kernel, state: Any, noise: Any) -> Parts:
+def rest_of(theta: Array, target: Target) -> Array:
+    """All of the log target that does not depend on U."""
+    none = jnp.zeros((1,), theta.dtype)
+    return target.summed(theta, target.model.log_prior_at(theta), none, None, None).total
+
+
+def parts_of(target: Target, kernel: Kernel, split: Split, state: Any, noise: Any) -> Parts:
     """Target and kernel written out; raises `NotInLanes` where one cannot be. Arguments are those of one chain."""
     if not isinstance(kernel, Metropolis):
         raise NotInLanes(f"{type(kernel).__name__} follows the gradient")
-    one = jax.tree.map(lambda leaf: leaf[..., :1], state.rows)
+    one = [leaf[..., :1] for leaf in state.rows]
 
     def propose(noise: Any, tuning: Any, theta: Array) -> tuple[Array, Array]:
         proposed, hastings = kernel.propose(noise, tuning, theta)
         return proposed, jnp.asarray(hastings, jnp.float64)
 
-    def row_terms(theta: Array, target: Target, rows: Any) -> Array:
-        return target.row_terms(theta, rows, None)
+    def log_q(tuning: Any, theta: Array) -> Array:
+        return kernel.log_q(tuning, theta).astype(jnp.float64)
 
-    def rest(theta: Array, target: Target) -> Array:
-        none = jnp.zeros((1,), theta.dtype)
-        return target.summed(theta, target.model.log_prior_at(theta), none, None, None).total
-
+    ahead = kernel.independent(noise, state.tuning) is not None
     return Parts(
         written_out(propose, noise, state.tuning, state.theta),
-        written_out(row_terms, state.theta, target, one),
-        written_out(rest, state.theta, target),
+        written_out(log_q, state.tuning, state.theta) if ahead else None,
+        written_out(rest_of, state.theta, target),
+        written_out(split.numbers, state.theta, target),
+        written_out(split.terms, jax.eval_shape(split.numbers, state.theta, target), one),
     )
 
 
-def fits(place: Place, target: Target, kernel: Kernel, page: Page) -> str:
-    """Why it cannot be done in registers; nothing where it can."""
+def why_not(place: Place, page: Page, target: Target, kernel: Kernel, split: Split) -> str:
+    """Why it cannot be done in registers; nothing where it can. Shapes are all that is looked at."""
     n = place.indices.shape[-1]
-    numbers = sum(int(np.prod(leaf.shape[1:-1])) for leaf in jax.tree.leaves(place.state.rows))
-    if (numbers + 1) * lanes_of(n) > MOST_REGISTERS:
+    numbers = numbers_a_row(place)
+    if numbers * lanes_of(n) > MOST_NUMBERS:
         return f"{n} rows of {numbers} numbers do not fit into registers"
     try:
-        state, noise = jax.tree.map(lambda leaf: leaf[0], (place.state, jax.tree.map(lambda leaf: leaf[:, 0], page.noise)))
-        parts_of(target, kernel, state, noise)
+        parts_of(target, kernel, split, *of_one_chain(place, page))
     except NotInLanes as reason:
         return str(reason)
     return ""
 
 
-def flat(leaf: Array, kept: int) -> Array:
-    """All axes but the first few in one."""
-    return leaf.reshape(*leaf.shape[:kept], -1)
+def numbers_a_row(place: Place) -> int:
+    """What a program holds of a row: its numbers and its index."""
+    return 1 + sum(int(np.prod(leaf.shape[1:-1])) for leaf in place.state.rows)
 
 
-@partial(jax.jit, static_argnames=("kernel", "every", "interpret"), donate_argnames=("place",))
+def of_one_chain(place: Place, page: Page) -> tuple[Any, Any]:
+    """Shapes of one chain's state, and of one move's noise."""
+
+    def without(leaf: Any, axes: int) -> Any:
+        return jax.ShapeDtypeStruct(leaf.shape[axes:], leaf.dtype)
+
+    state = jax.tree.map(partial(without, axes=1), place.state)
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), state)
+    noise = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[2:], leaf.dtype), page.noise)
+    return zeros, noise
+
+
+def drawn_up(page: Page, tuning: Any, target: Target, kernel: Metropolis, split: Split) -> Ahead | None:
+    """Independent proposals, and what is known of them."""
+
+    def one(noise: Any, tuning: Any) -> Any:
+        found = kernel.independent(noise, tuning)
+        if found is None:
+            return None
+        known = jnp.stack([found.log_q.astype(jnp.float64), rest_of(found.theta, target)])
+        numbers = [leaf.ravel() for leaf in split.numbers(found.theta, target)]
+        return Ahead(found.theta, found.applies.astype(jnp.int8), known, numbers)
+
+    found: Ahead | None = jax.vmap(jax.vmap(one, in_axes=(0, None)))(page.noise, tuning)
+    return found
+
+
+def in_single(target: Target, dtype: Any) -> Target:
+    """Its matrices in the working precision, in which they are used, so that no program has to convert them."""
+    if target.expansion is None:
+        return target
+    whitening, root = (None if m is None else m.astype(dtype) for m in (target.expansion.whitening, target.expansion.root))
+    return Target(target.model, target.power, target.expansion._replace(whitening=whitening, root=root))
+
+
+@partial(jax.jit, static_argnames=("kernel", "split", "every", "interpret"), donate_argnames=("place",))
 def play_in_registers(
-    place: Place, page: Page, start: int, stop: int, target: Target, kernel: Metropolis, *, every: int, interpret: bool = False
+    place: Place, page: Page, start: int, stop: int, target: Target, kernel: Metropolis, split: Split, *, every: int,
+    interpret: bool = False
 ) -> tuple[Place, Played]:  # fmt: skip
-    """The moves `start` to `stop` of a page, as `play_together` makes them with a gain of 0. Other moves are not written."""
+    """The moves `start` to `stop` of a page, as `play_together` makes them with a gain of 0. Others are not written."""
     state, indices = place
-    chains, n = indices.shape
-    transitions, k = page.slots.shape[1:]
-    moves, d = jax.tree.leaves(page.noise)[0].shape[1], state.theta.shape[-1]
-    one, noise_of_one = jax.tree.map(lambda leaf: leaf[0], (state, jax.tree.map(lambda leaf: leaf[:, 0], page.noise)))
-    parts = parts_of(target, kernel, one, noise_of_one)
-    P = lanes_of(n)
+    (chains, n), (transitions, k), d = indices.shape, page.slots.shape[1:], state.theta.shape[-1]
+    moves, P = jax.tree.leaves(page.noise)[0].shape[1], lanes_of(indices.shape[-1])
+    target = in_single(target, state.theta.dtype)
+    parts = parts_of(target, kernel, split, *of_one_chain(place, page))
+    ahead = drawn_up(page, state.tuning, target, kernel, split)
 
     def padded(leaf: Array) -> Array:  # with rows of U, so that lanes past n hold nothing odd
         wide = leaf.reshape(chains, -1, n)
         return jnp.concatenate([wide, jnp.broadcast_to(wide[..., :1], (*wide.shape[:-1], P - n))], axis=-1)
 
-    row_leaves, row_tree = jax.tree.flatten(state.rows)
-    own = [
-        *map(padded, row_leaves),
-        padded(indices),
-        state.theta,
-        state.terms.total[:, None],
-        flat(page.slots, 2),
-        flat(page.incoming, 2),
-        *(flat(leaf, 3) for leaf in jax.tree.leaves(page.rows)),
-        *(flat(leaf, 2) for leaf in jax.tree.leaves(page.noise)),
-        *(flat(leaf, 1) for leaf in jax.tree.leaves(state.tuning)),
-    ]
-    shared = [jnp.asarray([start, stop], jnp.int32), *(jnp.atleast_1d(leaf).ravel() for leaf in jax.tree.leaves(target))]
-    count_rows, count_noise, count_tuning = (len(jax.tree.leaves(x)) for x in (state.rows, page.noise, state.tuning))
-    sizes = [leaf.shape[1] for leaf in own[:count_rows]]
+    def flat(leaf: Array, axes: int) -> Array:
+        return leaf.reshape(*leaf.shape[:axes], -1)
+
+    held = {
+        "rows": [padded(leaf) for leaf in state.rows],
+        "U": padded(indices),
+        "theta": state.theta,
+        "density": jnp.stack([state.terms.total, jax.vmap(rest_of, (0, None))(state.theta, target)], axis=1),
+    }
+    given = {
+        "slots": page.slots,
+        "incoming": page.incoming,
+        "coming": [jnp.moveaxis(flat(leaf, 3), 2, 3) for leaf in page.rows],
+        "noise": [flat(leaf, 2) for leaf in jax.tree.leaves(page.noise)],
+        "tuning": [flat(leaf, 1) for leaf in jax.tree.leaves(state.tuning)],
+        "ahead": ahead,
+    }
+    shared = {"bounds": jnp.asarray([start, stop], jnp.int32), "target": [jnp.ravel(leaf) for leaf in jax.tree.leaves(target)]}
+    out = {
+        **jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), held),
+        "thetas": jax.ShapeDtypeStruct((chains, moves, d), state.theta.dtype),
+        "densities": jax.ShapeDtypeStruct((chains, moves), jnp.float64),
+        "acceptance": jax.ShapeDtypeStruct((chains, moves), jnp.float32),
+        "flags": jax.ShapeDtypeStruct((chains, moves), jnp.int8),
+        "refreshed": jax.ShapeDtypeStruct((chains, transitions), jnp.int8),
+    }
+    log_u_at = position(page.noise, page.noise.log_u)
+    power_at = position(target, target.power)
+    sizes = [leaf.shape[1] for leaf in held["rows"]]
 
     def program(*refs: Any) -> None:
-        refs = list(refs)
-
-        def following(count: int) -> list[Any]:
-            out = refs[:count]
-            del refs[:count]
-            return out
-
-        rows_in, (indices_in, theta_in, total_in, slots, incoming) = following(count_rows), following(5)
-        rows_coming, noise, tuning = following(count_rows), following(count_noise), following(count_tuning)
-        (bounds,), constants = following(1), following(len(shared) - 1)
-        rows_out, (indices_out, theta_out, total_out) = following(count_rows), following(3)
-        theta_page, density_page, acceptance_page, flags_page, refreshed_page = following(5)
-
+        before, fixed, common, after = jax.tree.unflatten(jax.tree.structure((held, given, shared, out)), refs)
+        constants = common["target"]
         lane = jnp.arange(P)
-        live = lane < n
 
-        def numbers(refs: Sequence[Any]) -> list[list[Any]]:
-            return [[ref[i] for i in range(ref.shape[0])] for ref in refs]
-
-        def at(refs: Sequence[Any], t: Any) -> list[list[Any]]:
+        def at_move(refs: Sequence[Any], t: Any) -> Numbers:
             return [[ref[0, t, i] for i in range(ref.shape[2])] for ref in refs]
 
-        def of_chain(refs: Sequence[Any]) -> list[list[Any]]:
+        def of_chain(refs: Sequence[Any]) -> Numbers:
             return [[ref[0, i] for i in range(ref.shape[1])] for ref in refs]
 
-        def split(columns: Sequence[Any]) -> list[list[Any]]:
-            out, at = [], 0
-            for size in sizes:
-                out.append(list(columns[at : at + size]))
-                at += size
-            return out
+        def of_all(refs: Sequence[Any]) -> Numbers:
+            return [[ref[i] for i in range(ref.shape[0])] for ref in refs]
 
-        def log_target(theta: Sequence[Any], columns: Sequence[Any]) -> Any:
-            held = numbers(constants)
-            terms = parts.row_terms(theta, *held, *split(columns))[0][0]
-            likelihood = jnp.sum(jnp.where(live, terms.astype(jnp.float64), 0.0))
-            (rest,) = parts.rest(theta, *held)[0]
-            return rest + power(held) * likelihood
+        def by_leaf(columns: Sequence[Any]) -> Numbers:
+            ends = np.cumsum([0, *sizes])
+            return [list(columns[a:b]) for a, b in zip(ends, ends[1:], strict=False)]
 
-        def power(held: list[list[Any]]) -> Any:
-            return held[power_at][0]
+        def likelihood(numbers: Numbers, columns: Sequence[Any]) -> Any:
+            ((terms,),) = parts.terms(*numbers, *by_leaf(columns))
+            return constants[power_at][0] * jnp.sum(jnp.where(lane < n, terms.astype(jnp.float64), 0.0))
+
+        def loaded() -> tuple[Any, ...]:
+            return tuple(ref[0, i, :] for ref in after["rows"] for i in range(ref.shape[1]))
 
         def exchange(t: Any, columns: Any, U: Any) -> tuple[Any, Any]:
-            new = [incoming[0, t, j] for j in range(k)]
-            known = jnp.zeros((), bool)
-            for j in range(k):
-                known |= jnp.max(jnp.where(U == new[j], 1, 0)) > 0
-                for i in range(j):
-                    known |= new[i] == new[j]
-            for j in range(k):
-                here = (lane == slots[0, t, j]) & ~known
-                U = jnp.where(here, new[j], U)
-                entries = [ref[0, t, j, i] for ref in rows_coming for i in range(ref.shape[3])]
-                columns = [jnp.where(here, entry, column) for entry, column in zip(entries, columns, strict=True)]
-            refreshed_page[0, t] = (~known).astype(jnp.int8)
-            return tuple(columns), U
+            """Lines 2-5: the rows that come in take their slots, unless one of them is in U already."""
+            new = [fixed["incoming"][0, t, j] for j in range(k)]
+            there = reduce(jnp.logical_or, [U == one for one in new])
+            changed = jnp.max(jnp.where(there, 1, 0)) == 0
+            for a, b in combinations(new, 2):
+                changed &= a != b
+            after["refreshed"][0, t] = changed.astype(jnp.int8)
+            if k <= MOST_IN_REGISTERS:
+                for j in range(k):
+                    here = (lane == fixed["slots"][0, t, j]) & changed
+                    U = jnp.where(here, new[j], U)
+                    entries = [ref[0, t, i, j] for ref in fixed["coming"] for i in range(ref.shape[2])]
+                    columns = tuple(jnp.where(here, entry, column) for entry, column in zip(entries, columns, strict=True))
+                return columns, U
+            some = 1 << (k - 1).bit_length()
+            own = jnp.minimum(jnp.arange(some), k - 1)  # the last of them is put there more than once
+            first = jnp.zeros((), jnp.int32)
+            slots = fixed["slots"][0, t, own]
+            valid = (own >= 0) & changed
 
-        def refresh(t: Any, columns: Any, U: Any, theta: Any, total: Any) -> tuple[Any, Any, Any]:
+            def put(to: Any, i: int, new: Any) -> None:
+                triton.store(to.at[first, jnp.asarray(i, jnp.int32), slots], new, mask=valid)
+
+            put(after["U"], 0, fixed["incoming"][0, t, own])
+            for ref, to in zip(fixed["coming"], after["rows"], strict=True):
+                for i in range(ref.shape[2]):
+                    put(to, i, ref[0, t, i, own])
+            if not interpret:
+                triton.debug_barrier()  # what one thread has written others read
+            found = loaded(), after["U"][0, 0, :]
+            if not interpret:
+                triton.debug_barrier()  # and none writes again before all have read
+            return found
+
+        def refreshed(t: Any, columns: Any, U: Any, theta: Any, rest: Any) -> tuple[Any, Any, Any]:
             columns, U = exchange(t, columns, U)
-            return columns, U, log_target(theta, columns)
+            numbers = parts.numbers(list(theta), *of_all(constants))
+            return columns, U, rest + likelihood(numbers, columns)
+
+        def proposed_here(t: Any, theta: Any) -> tuple[Any, ...]:
+            """A proposal that depends on θ: itself, its Hastings ratio, log q, the rest of its density, numbers."""
+            proposed, (hastings,) = parts.propose(*at_move(fixed["noise"], t), *of_chain(fixed["tuning"]), list(theta))
+            held = of_all(constants)
+            log_q = parts.log_q(*of_chain(fixed["tuning"]), proposed)[0][0] if parts.log_q else jnp.zeros((), jnp.float64)
+            ((rest,),) = parts.rest(proposed, *held)
+            return tuple(proposed), hastings, log_q, rest, parts.numbers(proposed, *held)
+
+        def proposed_ahead(t: Any, log_q: Any) -> tuple[Any, ...]:
+            drawn = fixed["ahead"]
+            (proposed,) = at_move([drawn.theta], t)
+            new = drawn.known[0, t, 0]
+            return tuple(proposed), log_q - new, new, drawn.known[0, t, 1], at_move(drawn.numbers, t)
 
         def step(t: Any, carry: Any) -> Any:
-            columns, U, theta, total = carry
+            columns, U, theta, total, rest, log_q = carry
             columns, U, total = jax.lax.cond(
                 t % every == 0,
-                lambda: refresh(t // every, columns, U, theta, total),
+                lambda: refreshed(t // every, columns, U, theta, rest),
                 lambda: (columns, U, total),
             )
-            (*proposed,), (hastings,) = parts.propose(*at(noise, t), *of_chain(tuning), theta)
-            new = Terms(None, None, log_target(proposed, columns))  # type: ignore[arg-type]
-            old = Terms(None, None, total)  # type: ignore[arg-type]
+            if ahead is None:
+                proposal = proposed_here(t, theta)
+            else:
+                proposal = jax.lax.cond(
+                    fixed["ahead"].applies[0, t] > 0,
+                    lambda: proposed_ahead(t, log_q),
+                    lambda: proposed_here(t, theta),
+                )
+            proposed, hastings, new_log_q, new_rest, numbers = proposal
+            new, old = Scored(new_rest + likelihood(numbers, columns)), Scored(total)
             ratio = new.log_density - old.log_density + hastings
-            accept = accepts(noise[log_u_at][0, t, 0], ratio)
-            theta = tuple(jnp.where(accept, a, b) for a, b in zip(proposed, theta, strict=True))
-            total = jnp.where(accept, new.total, total)
+            accept = accepts(fixed["noise"][log_u_at][0, t, 0], ratio)
+            now = ((*proposed, new.total, new_rest, new_log_q), (*theta, total, rest, log_q))
+            *theta, total, rest, log_q = (jnp.where(accept, a, b) for a, b in zip(*now, strict=True))
             for j in range(d):
-                theta_page[0, t, j] = theta[j]
-            density_page[0, t] = Terms(None, None, total).log_density  # type: ignore[arg-type]
-            acceptance_page[0, t] = probability(ratio)
-            flags_page[0, t] = (accept.astype(jnp.int8) + 2 * new.invalid.astype(jnp.int8)).astype(jnp.int8)
-            return columns, U, theta, total
+                after["thetas"][0, t, j] = theta[j]
+            after["densities"][0, t] = Scored(total).log_density
+            after["acceptance"][0, t] = probability(ratio).astype(jnp.float32)
+            flags = jnp.where(accept, 1, 0) + jnp.where(new.invalid, 2, 0)
+            after["flags"][0, t] = flags.astype(jnp.int8)
+            return columns, U, tuple(theta), total, rest, log_q
 
-        columns = tuple(ref[0, i, :] for ref in rows_in for i in range(ref.shape[1]))
-        theta = tuple(theta_in[0, j] for j in range(d))
-        carry = (columns, indices_in[0, 0, :], theta, total_in[0, 0])
-        columns, U, theta, total = jax.lax.fori_loop(bounds[0], bounds[1], step, carry)
-        at_column = 0
-        for ref in rows_out:
-            for i in range(ref.shape[1]):
-                ref[0, i, :] = columns[at_column]
-                at_column += 1
-        indices_out[0, 0, :] = U
+        theta = tuple(before["theta"][0, j] for j in range(d))
+        log_q = parts.log_q(*of_chain(fixed["tuning"]), list(theta))[0][0] if parts.log_q else jnp.zeros((), jnp.float64)
+        carry = (loaded(), after["U"][0, 0, :], theta, before["density"][0, 0], before["density"][0, 1], log_q)
+        carry = jax.lax.fori_loop(common["bounds"][0], common["bounds"][1], step, carry)
+        columns, U, theta, total, rest, _ = carry
+        places = [(ref, i) for ref in after["rows"] for i in range(ref.shape[1])]
+        for (ref, i), column in zip(places, columns, strict=True):
+            ref[0, i, :] = column
+        after["U"][0, 0, :] = U
         for j in range(d):
-            theta_out[0, j] = theta[j]
-        total_out[0, 0] = total
+            after["theta"][0, j] = theta[j]
+        after["density"][0, 0] = total
+        after["density"][0, 1] = rest
 
-    power_at = [i for i, leaf in enumerate(jax.tree.leaves(target)) if leaf is target.power][0]
-    log_u_at = [i for i, leaf in enumerate(jax.tree.leaves(page.noise)) if leaf is page.noise.log_u][0]
+    def of_program(leaf: Any) -> pl.BlockSpec:
+        rank = len(leaf.shape)
+        return pl.BlockSpec((1, *leaf.shape[1:]), lambda c: (c, *(0 for _ in range(rank - 1))))
 
-    def block(leaf: Array) -> pl.BlockSpec:
-        return pl.BlockSpec((1, *leaf.shape[1:]), lambda c, rank=leaf.ndim: (c, *(0 for _ in range(rank - 1))))
+    def of_everyone(leaf: Any) -> pl.BlockSpec:
+        rank = len(leaf.shape)
+        return pl.BlockSpec(leaf.shape, lambda c: (0,) * rank)
 
-    def whole(leaf: Array) -> pl.BlockSpec:
-        return pl.BlockSpec(leaf.shape, lambda c, rank=leaf.ndim: (0,) * rank)
-
-    back = own[: count_rows + 3]
-    shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in back]
-    shapes += [
-        jax.ShapeDtypeStruct((chains, moves, d), state.theta.dtype),
-        jax.ShapeDtypeStruct((chains, moves), jnp.float64),
-        jax.ShapeDtypeStruct((chains, moves), jnp.float64),
-        jax.ShapeDtypeStruct((chains, moves), jnp.int8),
-        jax.ShapeDtypeStruct((chains, transitions), jnp.int8),
-    ]
-    given: dict[str, Any] = {} if interpret else {"compiler_params": triton_params(warps_of(P))}
-    out = pl.pallas_call(
+    leaves = jax.tree.leaves
+    results = pl.pallas_call(
         program,
         grid=(chains,),
-        in_specs=[*map(block, own), *map(whole, shared)],
-        out_specs=[pl.BlockSpec((1, *shape.shape[1:]), lambda c, rank=len(shape.shape): (c, *(0 for _ in range(rank - 1)))) for shape in shapes],
-        out_shape=shapes,
-        input_output_aliases={i: i for i in range(len(back))},
+        in_specs=[*map(of_program, leaves((held, given))), *map(of_everyone, leaves(shared))],
+        out_specs=[*map(of_program, leaves(out))],
+        out_shape=leaves(out),
+        input_output_aliases=aliases(held, out),
         interpret=interpret,
-        **given,
-    )(*own, *shared)
-    rows = [leaf[..., :n].reshape(old.shape) for leaf, old in zip(out, row_leaves, strict=False)]
-    indices, theta, total = out[count_rows][:, 0, :n], out[count_rows + 1], out[count_rows + 2][:, 0]
-    thetas, densities, acceptance, flags, refreshed = out[count_rows + 3 :]
-    terms = state.terms._replace(total=total)
-    info = Info(acceptance, (flags & 1) > 0, (flags & 2) > 0, jnp.ones(flags.shape, jnp.int32), {})
-    place = Place(state._replace(theta=theta, terms=terms, rows=jax.tree.unflatten(row_tree, rows)), indices)
-    return place, Played(Draw(thetas, densities, info), refreshed > 0)
+        **({} if interpret else {"compiler_params": params_for(numbers_a_row(place) * P)}),
+    )(*leaves((held, given, shared)))
+    found = jax.tree.unflatten(jax.tree.structure(out), results)
+    rows = [new[..., :n].reshape(old.shape) for new, old in zip(found["rows"], state.rows, strict=True)]
+    state = state._replace(theta=found["theta"], rows=rows, terms=state.terms._replace(total=found["density"][:, 0]))
+    flags = found["flags"]
+    info = Info(found["acceptance"], (flags & 1) > 0, (flags & 2) > 0, jnp.ones(flags.shape, jnp.int32), {})
+    draws = Draw(found["thetas"], found["densities"], info)
+    return Place(state, found["U"][:, 0, :n]), Played(draws, found["refreshed"] > 0)
 
 
-def triton_params(warps: int) -> Any:
+class Scored(NamedTuple):
+    """A log target within a program; as `Terms` has it."""
+
+    total: Any
+
+    invalid = Terms.invalid
+    log_density = Terms.log_density
+
+
+def position(tree: Any, leaf: Any) -> int:
+    """Where a leaf is among a tree's leaves."""
+    return next(i for i, other in enumerate(jax.tree.leaves(tree)) if other is leaf)
+
+
+def aliases(held: dict[str, Any], out: dict[str, Any]) -> dict[int, int]:
+    """Which outputs take the memory of which inputs: all that a program holds."""
+    numbered = jax.tree.unflatten(jax.tree.structure(out), range(len(jax.tree.leaves(out))))
+    return dict(enumerate(jax.tree.leaves({name: numbered[name] for name in held})))
+
+
+def params_for(numbers: int) -> Any:
     """How many warps a program gets."""
-    from jax.experimental.pallas import triton
-
-    return triton.CompilerParams(num_warps=warps, num_stages=1)
+    return triton.CompilerParams(num_warps=warps_of(numbers), num_stages=1)

@@ -22,7 +22,7 @@ class Page(NamedTuple):
 
     slots: Array  # (..., k)
     incoming: Array  # (..., k)
-    rows: Any  # the incoming rows, leaves (..., k, *shape)
+    rows: list[Array]  # what the incoming rows were prepared to, leaves (..., k, *shape)
     noise: Any  # what the kernel asked for
 
 

@@ -13,6 +13,7 @@ from jax import Array
 
 from lwa.algorithm import Candidate, Draw, State, assess, repeats
 from lwa.device.resident import Page
+from lwa.device.splitting import Split
 from lwa.parameters.kernel import Kernel
 from lwa.rows.slots import put
 from lwa.target import Target, Terms
@@ -48,25 +49,26 @@ def refresh(place: Place, slots: Array, incoming: Array, rows: Any) -> tuple[Pla
     return Place(place.state._replace(rows=held), put(slots, incoming.astype(place.indices.dtype), place.indices)), changed
 
 
-def scored(state: State, target: Target) -> State:
-    """Its log target, given the U of now."""
-    return state._replace(terms=without_rows(target.evaluate(state.theta, state.rows)))
+def evaluate(theta: Array, rows: list[Array], target: Target, split: Split) -> Terms:
+    """The log target of one chain, given what its rows were prepared to."""
+    terms = split.terms(split.numbers(theta, target), rows)
+    return without_rows(target.summed(theta, target.model.log_prior_at(theta), terms, None, None))
 
 
-def moved(state: State, noise: Any, gain: Array, target: Target, kernel: Kernel) -> tuple[State, Draw]:
+def moved(
+    state: State, noise: Any, gain: Array, target: Target, kernel: Kernel, split: Split
+) -> tuple[State, Draw]:
     """Lines 7-9 for one chain."""
-
-    def evaluate(theta: Array) -> Terms:
-        return without_rows(target.evaluate(theta, state.rows))
-
-    theta, terms, info = kernel.step(noise, state.tuning, state.theta, state.terms, evaluate)
+    scored = partial(evaluate, rows=state.rows, target=target, split=split)
+    theta, terms, info = kernel.step(noise, state.tuning, state.theta, state.terms, scored)
     tuning = kernel.steer(state.tuning, noise, info, gain)
     return state._replace(theta=theta, terms=terms, tuning=tuning), Draw(theta, terms.log_density, info)
 
 
-@partial(jax.jit, static_argnames=("kernel", "every"), donate_argnames=("place", "played"))
+@partial(jax.jit, static_argnames=("kernel", "split", "every"), donate_argnames=("place", "played"))
 def play_together(
-    place: Place, played: Played, page: Page, gain: Array, start: int, stop: int, target: Target, kernel: Kernel, *, every: int
+    place: Place, played: Played, page: Page, gain: Array, start: int, stop: int, target: Target, kernel: Kernel,
+    split: Split, *, every: int
 ) -> tuple[Place, Played]:  # fmt: skip
     """The moves `start` to `stop` of a page, U' being proposed before every so many of them."""
 
@@ -74,7 +76,9 @@ def play_together(
         def exchange(t: Array, place: Place, refreshed: Array) -> tuple[Place, Array]:
             slots, incoming, rows = jax.tree.map(lambda leaf: leaf[t // every], page[:3])
             place, changed = refresh(place, slots, incoming, rows)
-            return place._replace(state=scored(place.state, target)), refreshed.at[t // every].set(changed)
+            state = place.state
+            state = state._replace(terms=evaluate(state.theta, state.rows, target, split))
+            return place._replace(state=state), refreshed.at[t // every].set(changed)
 
         def step(t: Array, carry: tuple[Place, Played]) -> tuple[Place, Played]:
             place, played = carry
@@ -82,7 +86,7 @@ def play_together(
                 t % every == 0, exchange, lambda t, place, refreshed: (place, refreshed), t, place, played.refreshed
             )
             noise = jax.tree.map(lambda leaf: leaf[t], page.noise)
-            state, draw = moved(place.state, noise, gain[t], target, kernel)
+            state, draw = moved(place.state, noise, gain[t], target, kernel, split)
             draws = jax.tree.map(lambda room, new: room.at[t].set(new), played.draws, draw)
             return place._replace(state=state), Played(draws, refreshed)
 

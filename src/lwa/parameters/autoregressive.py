@@ -11,7 +11,7 @@ from lwa.decision import choose
 from lwa.errors import InputError
 from lwa.parameters import random_walk
 from lwa.parameters.independence import log_student, student
-from lwa.parameters.kernel import Info, Metropolis, log_uniform
+from lwa.parameters.kernel import Independent, Info, Metropolis, log_uniform
 from lwa.parameters.random_walk import RandomWalk, is_real, optimal_scale
 from lwa.reference import Reference
 
@@ -131,6 +131,17 @@ class Autoregressive(Metropolis):
         proposed = jnp.where(walks, WALK.propose(noise, tuning.walk, theta)[0], towards)
         old, new = (log_student(tuning.whitening @ x, self.df) for x in (away, proposed - tuning.centre))
         return proposed, jnp.where(walks, 0.0, old - new)
+
+    def independent(self, noise: Noise, tuning: Tuning) -> Independent | None:
+        """With ρ = 0, whatever is no walk."""
+        if self.rho:
+            return None
+        proposed = tuning.centre + tuning.factor @ noise.direction
+        return Independent(proposed, log_student(noise.direction, self.df), noise.kind >= tuning.share)
+
+    def log_q(self, tuning: Tuning, theta: Array) -> Array:
+        """That of the Gaussian, or of the Student's t."""
+        return log_student(tuning.whitening @ (theta - tuning.centre), self.df)
 
     def steer(self, tuning: Tuning, noise: Noise, info: Info, gain: Array) -> Tuning:
         """A walk steers the walk's scale; an autoregressive proposal adds to the average of their acceptance."""

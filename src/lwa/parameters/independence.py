@@ -9,7 +9,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from lwa.errors import InputError
-from lwa.parameters.kernel import Info, Metropolis, log_uniform
+from lwa.parameters.kernel import Independent, Info, Metropolis, log_uniform
 from lwa.parameters.random_walk import is_real
 from lwa.reference import Reference
 
@@ -84,6 +84,15 @@ class Independence(Metropolis):
         proposed = tuning.centre + tuning.factor @ noise.direction
         old, new = (log_student(tuning.whitening @ (x - tuning.centre), self.df) for x in (theta, proposed))
         return proposed, old - new
+
+    def independent(self, noise: Noise, tuning: Tuning) -> Independent:
+        """Always."""
+        proposed = tuning.centre + tuning.factor @ noise.direction
+        return Independent(proposed, log_student(noise.direction, self.df), jnp.ones((), bool))
+
+    def log_q(self, tuning: Tuning, theta: Array) -> Array:
+        """That of the Student's t."""
+        return log_student(tuning.whitening @ (theta - tuning.centre), self.df)
 
     def steer(self, tuning: Tuning, noise: Noise, info: Info, gain: Array) -> Tuning:
         """Nothing is learnt."""

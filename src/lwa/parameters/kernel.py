@@ -82,6 +82,14 @@ class Kernel(ABC):
         return {}
 
 
+class Independent(NamedTuple):
+    """A proposal that does not depend on where the chain is, so that it can be drawn up ahead."""
+
+    theta: Array
+    log_q: Array  # its log density, up to a constant
+    applies: Array  # whether it is what is proposed
+
+
 class Metropolis(Kernel):
     """A kernel that needs the target only to decide: propose, evaluate once, accept or leave.
 
@@ -91,6 +99,17 @@ class Metropolis(Kernel):
     @abstractmethod
     def propose(self, noise: Any, tuning: Any, theta: Array) -> tuple[Array, float | Array]:
         """Line 7: θ' ~ Q(θ, ·), and log Q(θ', θ)/Q(θ, θ')."""
+
+    def independent(self, noise: Any, tuning: Any) -> Independent | None:
+        """What will be proposed, where that depends on nothing but the noise; None where it always depends on θ.
+
+        Where it applies, `propose` proposes the same, and the ratio of `log_q` at θ and at θ' is its Hastings ratio.
+        """
+        return None
+
+    def log_q(self, tuning: Any, theta: Array) -> Array:
+        """The log density of such proposals at θ, up to the same constant."""
+        raise NotImplementedError
 
     @final
     def step(
