@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from lwa.decision import accepts, choose
 from lwa.parameters.kernel import Info, Kernel
+from lwa.programs import program
 from lwa.rows.slots import Columns, put
 from lwa.subsets.weights import Weight
 from lwa.target import Given, Target, Terms
@@ -171,7 +172,7 @@ def move(state: State, entry: Tape, target: Target, kernel: Kernel) -> tuple[Sta
     return state._replace(theta=theta, terms=terms, tuning=tuning), Draw(theta, terms.log_density, info)
 
 
-@partial(jax.jit, static_argnames=("weight", "exchange", "reach"), donate_argnames=("U",))
+@program(static_argnames=("weight", "exchange", "reach"), donate_argnames=("U",))
 def write(
     U: Subset, candidates: Candidate, weight: Weight, epsilon: Array, *, exchange: bool, reach: float = jnp.inf
 ) -> tuple[Subset, Array, Array, Array | None]:
@@ -228,7 +229,7 @@ def running(first: Array, change: Array) -> Array:
     return jax.lax.scan(add, first, change)[1]
 
 
-@partial(jax.jit, static_argnames=("kernel",), donate_argnames=("state", "draws"))
+@program(static_argnames=("kernel",), donate_argnames=("state", "draws"))
 def play(
     state: State, draws: Draw, tape: Tape, start: int, stop: int, target: Target, kernel: Kernel
 ) -> tuple[State, Draw]:
@@ -239,11 +240,11 @@ def play(
 
     def step(t: Array, carry: tuple[State, Draw]) -> tuple[State, Draw]:
         state, draws = carry
-        entry = jax.tree.map(lambda leaf: leaf[t], tape)
+        entry = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, t, keepdims=False), tape)
         state = jax.vmap(exchange_rows)(state, entry)
         changed = jnp.any(entry.slots < state.terms.rows.shape[-1])  # for any chain: one branch for all, so it is one
         terms = jax.lax.cond(changed, lambda: jax.vmap(renew, (0, 0, None))(state, entry, target), lambda: state.terms)
         state, draw = jax.vmap(move, (0, 0, None, None))(state._replace(terms=terms), entry, target, kernel)
-        return state, jax.tree.map(lambda page, new: page.at[t].set(new), draws, draw)
+        return state, jax.tree.map(lambda page, new: jax.lax.dynamic_update_index_in_dim(page, new, t, 0), draws, draw)
 
     return jax.lax.fori_loop(start, stop, step, (state, draws))

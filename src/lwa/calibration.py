@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from lwa.models.model import Model
+from lwa.programs import program
 from lwa.reference import Reference, in_blocks, sums_over
 from lwa.rows import Batch
 from lwa.summaries.curvature import carried_of, in_parts
@@ -109,15 +110,11 @@ class Calibration:
 def expansion_of(reference: Reference, *, second_order: bool = False) -> Expansion:
     """What the calibrated target knows of all rows."""
     parts = [reference.theta, reference.gradient, reference.whitening, edge(len(reference.theta))]
-    if second_order:
-        parts.append(root_of(reference))
+    if second_order:  # coordinates in which F⁻¹ and H_N are both diagonal, so that one product serves both
+        share, axes = np.linalg.eigh(reference.factor.T @ reference.curvature @ reference.factor)
+        parts[2:3] = [axes.T @ reference.whitening]
+        parts.append(np.maximum(share, 0.0))
     return Expansion(*(jnp.asarray(part) for part in parts))
-
-
-def root_of(reference: Reference) -> NDArray[np.float64]:
-    """B with Bᵀ B = H_N, in whitened coordinates, where all numbers are of one size."""
-    share, axes = np.linalg.eigh(reference.factor.T @ reference.curvature @ reference.factor)
-    return np.sqrt(np.maximum(share, 0.0))[:, None] * (axes.T @ reference.whitening)
 
 
 def edge(d: int) -> float:
@@ -217,7 +214,7 @@ def inverse_factors_by_entries(bend: Array) -> tuple[Array, Array]:
     return jnp.where(feasible[:, None, None], inverse, jnp.eye(r)), feasible
 
 
-@partial(jax.jit, static_argnames=("power",))
+@program(static_argnames=("power",))
 def given_in_batch(frame: Frame, gradient: Array, power: float, sums: Array) -> Given:
     """The same from beginning to end, in one program."""
     by_entries = len(frame.full) <= LARGEST_BY_ENTRIES
