@@ -172,6 +172,7 @@ MAY_IMPORT = {
     "executors": ["errors"],
     "decision": [],
     "compiled": [],
+    "programs": [],
     "randomness": ["errors"],
     "budget": ["errors"],
     "progress": [],
@@ -186,7 +187,7 @@ MAY_IMPORT = {
     "summaries": ["compiled", "errors", "models", "reference", "rows"],
     "models": ["errors", "executors", "progress", "rows"],
     "target": ["errors", "models", "rows"],
-    "calibration": ["models", "reference", "rows", "summaries", "target"],
+    "calibration": ["models", "programs", "reference", "rows", "summaries", "target"],
     "parameters": ["errors", "decision", "models", "reference", "target"],
     "problems": ["demo", "errors", "models", "rivals"],
     "rivals": [

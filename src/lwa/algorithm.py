@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from lwa.decision import accepts, choose
 from lwa.parameters.kernel import Info, Kernel
+from lwa.programs import program
 from lwa.rows.slots import Columns, put
 from lwa.subsets.weights import Weight
 from lwa.target import Given, Target, Terms
@@ -119,20 +120,18 @@ def refresh(
     accept &= (away < reach) | (away < U.distance)
     if exchange:  # a fresh subset may share rows with the old one, an exchange may not
         accept &= ~repeats(candidate, U)
-    slots = jnp.where(accept, candidate.slots, dropped(U, candidate.slots))
+    # What is read of U is read before it is written: else XLA copies all of it at every transition, to have both.
+    U, total, accept = jax.lax.optimization_barrier((U, total, accept))  # type: ignore[no-untyped-call]
+    slots = jnp.where(accept, candidate.slots, dropped(candidate.slots, U.indices.shape[-1]))
     indices = put(slots, candidate.incoming, U.indices)
     statistics = put(slots, candidate.statistics, U.statistics)
     total, away = choose(accept, (total, away), (U.total, U.distance))
-    if U.carried is None or U.sums is None or candidate.carried is None:
-        return Subset(indices, statistics, total, away), accept
-    change = (candidate.carried - U.carried[:, candidate.slots]).sum(-1)
-    carried = put(slots, candidate.carried, U.carried)
-    return Subset(indices, statistics, total, away, carried, choose(accept, U.sums + change, U.sums)), accept
+    return U._replace(indices=indices, statistics=statistics, total=total, distance=away), accept
 
 
-def dropped(U: Subset, slots: Array) -> Array:
+def dropped(slots: Array, n: int) -> Array:
     """Slots that `put` ignores, as many as `slots`."""
-    return U.indices.shape[-1] + jnp.arange(slots.shape[-1], dtype=slots.dtype)
+    return n + jnp.arange(slots.shape[-1], dtype=slots.dtype)
 
 
 def spread(
@@ -173,7 +172,7 @@ def move(state: State, entry: Tape, target: Target, kernel: Kernel) -> tuple[Sta
     return state._replace(theta=theta, terms=terms, tuning=tuning), Draw(theta, terms.log_density, info)
 
 
-@partial(jax.jit, static_argnames=("weight", "exchange", "reach"), donate_argnames=("U",))
+@program(static_argnames=("weight", "exchange", "reach"), donate_argnames=("U",))
 def write(
     U: Subset, candidates: Candidate, weight: Weight, epsilon: Array, *, exchange: bool, reach: float = jnp.inf
 ) -> tuple[Subset, Array, Array, Array | None]:
@@ -183,21 +182,54 @@ def write(
     transition, whether U changed, its distance and the sums it carries. Sums are made afresh at the start of a page, so
     that rounding never builds up.
     """
+    fresh = jax.vmap(assess)(U.indices, U.statistics, U.carried)
+    (chains, n), shape = U.indices.shape, candidates.slots.shape
+    seats = jnp.arange(chains * n, dtype=jnp.int32).reshape(chains, n)  # who sits where, by number
+    guests = chains * n + jnp.arange(np.prod(shape), dtype=jnp.int32).reshape(shape)
 
     def one(U: Subset, candidate: Candidate) -> tuple[Subset, Array]:
         return refresh(U, candidate, weight, epsilon, exchange=exchange, reach=reach)
 
-    def transition(U: Subset, candidate: Candidate) -> tuple[Subset, tuple[Array, Array, Array | None]]:
+    def transition(
+        now: tuple[Subset, Array], proposed: tuple[Candidate, Array]
+    ) -> tuple[tuple[Subset, Array], tuple[Array, Array, Array]]:
+        (U, seats), (candidate, guests) = now, proposed
+        leaving = jnp.take_along_axis(seats, candidate.slots, -1)
         U, accepted = jax.vmap(one)(U, candidate)
-        return U, (accepted, U.distance, U.sums)
+        slots = jnp.where(accepted[:, None], candidate.slots, dropped(candidate.slots, n))
+        return (U, jax.vmap(put)(slots, guests, seats)), (accepted, U.distance, leaving)
 
-    fresh = jax.vmap(assess)(U.indices, U.statistics, U.carried)
-    U = fresh if U.carried is not None else fresh._replace(sums=U.sums)  # of rows that never change
-    U, (accepted, distances, sums) = jax.lax.scan(transition, U, candidates)
-    return U, accepted, distances, sums
+    bare = (fresh._replace(carried=None, sums=None), seats)
+    (last, seats), (accepted, distances, leaving) = jax.lax.scan(
+        transition, bare, (candidates._replace(carried=None), guests)
+    )
+    if (
+        U.carried is None or fresh.sums is None or candidates.carried is None
+    ):  # rows that never change may still have known sums
+        sums = None if U.sums is None else jnp.broadcast_to(U.sums, (len(accepted), *U.sums.shape))
+        return last._replace(sums=U.sums), accepted, distances, sums
+    everyone = jnp.concatenate([one_by_one(U.carried), one_by_one(candidates.carried)])
+    change = jnp.where(accepted[..., None], (everyone[guests] - everyone[leaving]).sum(-2), 0.0)
+    sums = running(fresh.sums, change)
+    carried = jnp.swapaxes(everyone[seats], -1, -2)
+    return last._replace(carried=carried, sums=sums[-1]), accepted, distances, sums
 
 
-@partial(jax.jit, static_argnames=("kernel",), donate_argnames=("state", "draws"))
+def one_by_one(carried: Array) -> Array:
+    """What rows carry, `(..., c, slots)`, one row after the other."""
+    return jnp.swapaxes(carried, -1, -2).reshape(-1, carried.shape[-2])
+
+
+def running(first: Array, change: Array) -> Array:
+    """Sums after each change, added in order."""
+
+    def add(total: Array, more: Array) -> tuple[Array, Array]:
+        return total + more, total + more
+
+    return jax.lax.scan(add, first, change)[1]
+
+
+@program(static_argnames=("kernel",), donate_argnames=("state", "draws"))
 def play(
     state: State, draws: Draw, tape: Tape, start: int, stop: int, target: Target, kernel: Kernel
 ) -> tuple[State, Draw]:
@@ -208,11 +240,11 @@ def play(
 
     def step(t: Array, carry: tuple[State, Draw]) -> tuple[State, Draw]:
         state, draws = carry
-        entry = jax.tree.map(lambda leaf: leaf[t], tape)
+        entry = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, t, keepdims=False), tape)
         state = jax.vmap(exchange_rows)(state, entry)
         changed = jnp.any(entry.slots < state.terms.rows.shape[-1])  # for any chain: one branch for all, so it is one
         terms = jax.lax.cond(changed, lambda: jax.vmap(renew, (0, 0, None))(state, entry, target), lambda: state.terms)
         state, draw = jax.vmap(move, (0, 0, None, None))(state._replace(terms=terms), entry, target, kernel)
-        return state, jax.tree.map(lambda page, new: page.at[t].set(new), draws, draw)
+        return state, jax.tree.map(lambda page, new: jax.lax.dynamic_update_index_in_dim(page, new, t, 0), draws, draw)
 
     return jax.lax.fori_loop(start, stop, step, (state, draws))

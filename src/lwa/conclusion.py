@@ -114,7 +114,7 @@ def by_name(run: Run, kept: Kept) -> tuple[dict[str, NDArray[Any]], dict[str, ND
 
 def transport_of(problem: Problem) -> bool | str:
     """How U's curvature was made that of all rows, if it was."""
-    if problem.target.expansion is not None and problem.target.expansion.root is not None:
+    if problem.target.expansion is not None and problem.target.expansion.share is not None:
         return "second_order"
     return problem.subsets.calibration is not None and problem.subsets.calibration.frame is not None
 

@@ -304,7 +304,7 @@ def in_words(planned: Plan, target: Target) -> str:
         told.append("rows drawn by leverage")
     if subsets.calibration is not None and subsets.calibration.frame is not None:
         told.append("curvature transported")
-    if target.expansion is not None and target.expansion.root is not None:
+    if target.expansion is not None and target.expansion.share is not None:
         told.append("rows expanded to second order")
     if planned.predicted is not None:
         told.append(f"sds predicted right to {planned.predicted:.1%}")

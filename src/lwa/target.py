@@ -20,6 +20,8 @@ from lwa.models.model import Model
 from lwa.rows.slots import put
 
 NAMES = ["calibrated", "powered", "subposterior"]
+WRITTEN_OUT = 16
+"""Up to so many parameters, a product with a matrix takes less than calling a library for it."""
 
 
 class Expansion(NamedTuple):
@@ -27,9 +29,9 @@ class Expansion(NamedTuple):
 
     theta: Array  # θ̂
     gradient: Array  # g_N = Σ_{all} ∇ℓ_k(θ̂)
-    whitening: Array  # F⁻¹: ‖F⁻¹ δ‖ counts sds
+    whitening: Array  # V with Vᵀ V = (F Fᵀ)⁻¹: ‖V δ‖ counts sds
     radius: Array  # beyond so many of them the target is zero: a logarithmic tail does not outweigh the linear term
-    root: Array | None = None  # B with Bᵀ B = H_N, where that takes the place of U's curvature
+    share: Array | None = None  # of the rows in each entry of V δ, H_N = Vᵀ share V, where it takes the place of U's
 
 
 class Given(NamedTuple):
@@ -73,7 +75,7 @@ class Target:
     With many parameters A costs more than a move of θ. Then rows are expanded to second order instead, with remainders
     T_k(δ) = R_k(δ) - ½ δᵀ ∇²ℓ_k(θ̂) δ from two derivatives along δ alone, and U has nothing to bring along:
 
-        log p + ⟨g_N, δ⟩ - ½ ‖B δ‖² + w Σ_U T_k(δ).
+        log p + ⟨g_N, δ⟩ - ½ δᵀ H_N δ + w Σ_U T_k(δ).
 
     Where rows are drawn with probabilities q_k, every sum over U counts them c_k = 1/(N q_k) times.
     """
@@ -109,7 +111,7 @@ class Target:
 
     def row_terms(self, theta: Array, rows: Any, given: Given | None) -> Array:
         """ℓ_k(θ̂ + A_U δ) of each row, or T_k(δ)."""
-        if self.expansion is None or self.expansion.root is None:
+        if self.expansion is None or self.expansion.share is None:
             return self.model.log_likelihood_at(self.transported(theta, given), rows)
         here = self.expansion.theta.astype(theta.dtype)
         away = (theta - self.expansion.theta).astype(theta.dtype)
@@ -138,16 +140,20 @@ class Target:
         if self.expansion is not None:
             away = theta - self.expansion.theta
             short = away.astype(theta.dtype)
-            sds = self.expansion.whitening.astype(theta.dtype) @ short
+            sds = times(self.expansion.whitening.astype(theta.dtype), short)
             scored = jnp.sum(sds**2) <= self.expansion.radius**2
             if given is not None and given.feasible is not None:
                 scored &= given.feasible
             total = total + (self.expansion.gradient if given is None else given.slope) @ away
-            if self.expansion.root is not None:
-                bent = self.expansion.root.astype(theta.dtype) @ short
-                total = total - 0.5 * jnp.sum(bent.astype(jnp.float64) ** 2)
+            if self.expansion.share is not None:
+                total = total - 0.5 * jnp.sum(self.expansion.share * sds.astype(jnp.float64) ** 2)
             total = jnp.where(scored, total, -jnp.inf)
         return Terms(prior, rows, total)
+
+
+def times(matrix: Array, vector: Array) -> Array:
+    """Their product: written out where it is small, so that it is part of what is computed around it."""
+    return (matrix * vector).sum(-1) if len(vector) <= WRITTEN_OUT else matrix @ vector
 
 
 def power(name: str, n: int, N: int) -> float:

@@ -126,11 +126,13 @@ class Autoregressive(Metropolis):
     def propose(self, noise: Noise, tuning: Tuning, theta: Array) -> tuple[Array, Array]:
         """Either proposal; Q(θ', θ)/Q(θ, θ') is the ratio of densities of z for the first, 1 for the second."""
         walks = noise.kind < tuning.share
+        keep, move = self.rho, (1.0 - self.rho**2) ** 0.5
         away = theta - tuning.centre
-        towards = tuning.centre + self.rho * away + (1.0 - self.rho**2) ** 0.5 * (tuning.factor @ noise.direction)
+        towards = tuning.centre + keep * away + move * (tuning.factor @ noise.direction)
         proposed = jnp.where(walks, WALK.propose(noise, tuning.walk, theta)[0], towards)
-        old, new = (log_student(tuning.whitening @ x, self.df) for x in (away, proposed - tuning.centre))
-        return proposed, jnp.where(walks, 0.0, old - new)
+        old = tuning.whitening @ away  # z that leads here; in these coordinates θ' needs no product
+        ratio = log_student(old, self.df) - log_student(keep * old + move * noise.direction, self.df)
+        return proposed, jnp.where(walks, 0.0, ratio)
 
     def independent(self, noise: Noise, tuning: Tuning) -> Independent | None:
         """With ρ = 0, whatever is no walk."""

@@ -82,8 +82,8 @@ class Independence(Metropolis):
     def propose(self, noise: Noise, tuning: Tuning, theta: Array) -> tuple[Array, Array]:
         """Q(θ', θ)/Q(θ, θ') is the proposal's density at θ over that at θ'."""
         proposed = tuning.centre + tuning.factor @ noise.direction
-        old, new = (log_student(tuning.whitening @ (x - tuning.centre), self.df) for x in (theta, proposed))
-        return proposed, old - new
+        old = tuning.whitening @ (theta - tuning.centre)
+        return proposed, log_student(old, self.df) - log_student(noise.direction, self.df)
 
     def independent(self, noise: Noise, tuning: Tuning) -> Independent:
         """Always."""

@@ -85,6 +85,8 @@ def in_parts(
     part = max(1, int(np.clip(PART // width, 64, MOST_ROWS)) // length)
     if width > CHEAP:
         part = min(part, 1 << (m - 1).bit_length())
+    if m == part:
+        return function(batch)
     found = np.empty((m, width))
     for start in range(0, m, part):
         rows = jax.tree.map(lambda leaf, start=start: leaf[start : start + part], batch)
@@ -102,10 +104,9 @@ def carried_of(model: Model, theta: NDArray[np.float64], batch: Any, *, curvatur
     """∇ℓ_k of each row, then, where asked for, the upper triangle of -∇²ℓ_k, `(m, c)`."""
     if not curvature:
         return np.asarray((numerical.row_scores if model.host else row_scores)(model, theta, batch))
-    if model.host:
-        _, score, bend = numerical.row_derivatives(model, theta, batch)
-    else:
-        score, bend = jax.tree.map(np.asarray, row_derivatives(model, theta, batch))
+    if not model.host:
+        return np.asarray(row_derivatives(model, theta, batch))
+    _, score, bend = numerical.row_derivatives(model, theta, batch)
     rows, columns = np.triu_indices(model.dimension)
     return np.concatenate([score, -bend[:, rows, columns]], axis=1)
 
@@ -117,14 +118,15 @@ def row_scores(model: Model, theta: Array, batch: Any) -> Array:
 
 
 @partial(jax.jit, static_argnames=("model",))
-def row_derivatives(model: Model, theta: Array, batch: Any) -> tuple[Array, Array]:
-    """∇ℓ_k and ∇²ℓ_k, one a row."""
+def row_derivatives(model: Model, theta: Array, batch: Any) -> Array:
+    """∇ℓ_k, then the upper triangle of -∇²ℓ_k, one a row."""
     gradient = jax.grad(partial(one_row, model))
+    upper = np.triu_indices(model.dimension)
 
-    def both(theta: Array, row: Any) -> tuple[Array, Array]:
-        return gradient(theta, row), jax.jacfwd(gradient)(theta, row)
+    def both(row: Any) -> Array:
+        return jnp.concatenate([gradient(theta, row), -jax.jacfwd(gradient)(theta, row)[upper]])
 
-    return jax.vmap(both, (None, 0))(theta, batch)
+    return jax.vmap(both)(batch)
 
 
 @partial(jax.jit, static_argnames=("model",))

@@ -1,0 +1,46 @@
+"""Programs of many short steps, and how XLA is asked to run them on a CPU.
+
+By default XLA runs the steps of a program side by side where they do not depend on each other. A move of θ is some
+fifty steps of less than a microsecond, and handing them from thread to thread takes longer than they do: one after the
+other, a page of moves takes 0.6 of the time (`benchmarks/choices.py --parts scheduling`). Cohorts use the cores.
+"""
+
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any
+
+import jax
+
+OPTIONS: dict[str, str | int] = {
+    "xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED",  # one step after the other
+    "xla_cpu_prefer_vector_width": 512,  # 256 by default, even where processors have twice as much
+}
+
+
+def program[**P, R](**settings: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """`jax.jit(**settings)` for a program of many short steps; not to be called inside of another."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @cache
+        def made() -> Callable[P, R]:
+            return jax.jit(function, compiler_options=understood(), **settings)
+
+        @wraps(function)
+        def run(*args: P.args, **kwargs: P.kwargs) -> R:
+            return made()(*args, **kwargs)
+
+        return run
+
+    return decorate
+
+
+@cache
+def understood() -> dict[str, str | int] | None:
+    """The options, on a CPU and where this version of XLA still has them; they change how fast it is, no more."""
+    if jax.default_backend() != "cpu":
+        return None
+    try:
+        jax.jit(lambda x: x, compiler_options=OPTIONS).lower(0.0).compile()
+    except jax.errors.JaxRuntimeError:
+        return None
+    return OPTIONS
