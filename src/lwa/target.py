@@ -136,19 +136,29 @@ class Target:
         """The log target from its terms, in float64."""
         double = rows.astype(jnp.float64)
         likelihood = (double if counts is None else counts * double).sum(-1)
-        total = prior.astype(jnp.float64) + self.power * likelihood
-        if self.expansion is not None:
-            away = theta - self.expansion.theta
-            short = away.astype(theta.dtype)
-            sds = times(self.expansion.whitening.astype(theta.dtype), short)
-            scored = jnp.sum(sds**2) <= self.expansion.radius**2
-            if given is not None and given.feasible is not None:
-                scored &= given.feasible
-            total = total + (self.expansion.gradient if given is None else given.slope) @ away
-            if self.expansion.share is not None:
-                total = total - 0.5 * jnp.sum(self.expansion.share * sds.astype(jnp.float64) ** 2)
-            total = jnp.where(scored, total, -jnp.inf)
+        total = self.power * likelihood + self.besides_rows(theta, prior, self.sds(theta), given)
         return Terms(prior, rows, total)
+
+    def sds(self, theta: Array) -> Array | None:
+        """V δ: how far θ is from θ̂, in posterior sds; None where there is no θ̂."""
+        if self.expansion is None:
+            return None
+        short = (theta - self.expansion.theta).astype(theta.dtype)
+        return times(self.expansion.whitening.astype(theta.dtype), short)
+
+    def besides_rows(self, theta: Array, prior: Array, sds: Array | None, given: Given | None = None) -> Array:
+        """All of the log target but the rows' own terms: the prior, and what all N rows add; -inf past its edge."""
+        total = prior.astype(jnp.float64)
+        if self.expansion is None or sds is None:
+            return total
+        scored = jnp.sum(sds**2) <= self.expansion.radius**2
+        if given is not None and given.feasible is not None:
+            scored &= given.feasible
+        slope = self.expansion.gradient if given is None else given.slope
+        total = total + slope @ (theta - self.expansion.theta)
+        if self.expansion.share is not None:
+            total = total - 0.5 * jnp.sum(self.expansion.share * sds.astype(jnp.float64) ** 2)
+        return jnp.where(scored, total, -jnp.inf)
 
 
 def times(matrix: Array, vector: Array) -> Array:

@@ -5,11 +5,12 @@ page begins, one vector of lanes for each number of a row, and keeps them there;
 puts them in their places in memory and reads that back. It does what `together.py` does, for chains whose tuning is
 frozen and kernels that propose and decide.
 
-What depends on a single number for all rows is as dear as what depends on 32 of them. So proposals that do not depend on
-where the chain is are drawn up before, for a whole page, with all that their density needs besides rows.
+What depends on θ alone costs as much as what depends on 32 rows. So steps are drawn up before, for a whole page, and
+where θ is in posterior sds is known from them: V(θ + step) = V θ + V step.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial, reduce
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ from lwa.device.lanes import NotInLanes, written_out
 from lwa.device.resident import Page
 from lwa.device.splitting import Split
 from lwa.device.together import Place, Played
-from lwa.parameters.kernel import Independent, Info, Kernel, Metropolis
+from lwa.parameters.kernel import Info, Kernel, Metropolis
 from lwa.target import Target, Terms
 
 MOST_NUMBERS = 32_768
@@ -41,22 +42,11 @@ type Numbers = list[list[Any]]
 
 
 class Parts(NamedTuple):
-    """Target and kernel, written out."""
+    """The target, written out."""
 
-    propose: Callable[..., Numbers]  # noise, tuning, theta -> theta', log Hastings ratio
-    log_q: Callable[..., Numbers] | None  # tuning, theta -> log q(theta), where some proposals are independent
-    rest: Callable[..., Numbers]  # theta, target -> log p(θ) and what else does not depend on U
+    besides_rows: Callable[..., Numbers]  # theta, where it is in sds, target -> what does not depend on U
     numbers: Callable[..., Numbers]  # theta, target -> what rows' terms need of θ
     terms: Callable[..., Numbers]  # those numbers, rows -> one number a row
-
-
-class Ahead(NamedTuple):
-    """Independent proposals of a page with all that can be known of them before the page is played."""
-
-    theta: Array  # (chains, moves, d)
-    applies: Array  # (chains, moves)  int8
-    known: Array  # (chains, moves, 2)  log q and the rest of the log target, float64
-    numbers: list[Array]  # leaves (chains, moves, size)
 
 
 def lanes_of(n: int) -> int:
@@ -69,30 +59,18 @@ def warps_of(numbers: int) -> int:
     return min(16, 1 << max(0, (-(-numbers // (32 * NUMBERS_A_THREAD)) - 1).bit_length()))
 
 
-def rest_of(theta: Array, target: Target) -> Array:
+def besides_rows(theta: Array, sds: Array | None, target: Target) -> Array:
     """All of the log target that does not depend on U."""
-    none = jnp.zeros((1,), theta.dtype)
-    return target.summed(theta, target.model.log_prior_at(theta), none, None, None).total
+    return target.besides_rows(theta, target.model.log_prior_at(theta), sds)
 
 
 def parts_of(target: Target, kernel: Kernel, split: Split, state: Any, noise: Any) -> Parts:
-    """Target and kernel written out; raises `NotInLanes` where one cannot be. Arguments are those of one chain."""
-    if not isinstance(kernel, Metropolis):
-        raise NotInLanes(f"{type(kernel).__name__} follows the gradient")
+    """The target written out; raises `NotInLanes` where it or the kernel cannot be. Arguments are those of one chain."""
+    if not isinstance(kernel, Metropolis) or kernel.ahead(noise, state.tuning) is None:
+        raise NotInLanes(f"steps of {type(kernel).__name__} depend on where the chain is")
     one = [leaf[..., :1] for leaf in state.rows]
-
-    def propose(noise: Any, tuning: Any, theta: Array) -> tuple[Array, Array]:
-        proposed, hastings = kernel.propose(noise, tuning, theta)
-        return proposed, jnp.asarray(hastings, jnp.float64)
-
-    def log_q(tuning: Any, theta: Array) -> Array:
-        return kernel.log_q(tuning, theta).astype(jnp.float64)
-
-    ahead = kernel.independent(noise, state.tuning) is not None
     return Parts(
-        written_out(propose, noise, state.tuning, state.theta),
-        written_out(log_q, state.tuning, state.theta) if ahead else None,
-        written_out(rest_of, state.theta, target),
+        written_out(besides_rows, state.theta, target.sds(state.theta), target),
         written_out(split.numbers, state.theta, target),
         written_out(split.terms, jax.eval_shape(split.numbers, state.theta, target), one),
     )
@@ -128,27 +106,26 @@ def of_one_chain(place: Place, page: Page) -> tuple[Any, Any]:
     return zeros, noise
 
 
-def drawn_up(page: Page, tuning: Any, target: Target, kernel: Metropolis, split: Split) -> Ahead | None:
-    """Independent proposals, and what is known of them."""
+def drawn_up(page: Page, tuning: Any, target: Target, kernel: Metropolis) -> tuple[Array, Array]:
+    """The steps of a page, and how far they lead in posterior sds, `(chains, moves, 2d)`; and which start from θ."""
 
-    def one(noise: Any, tuning: Any) -> Any:
-        found = kernel.independent(noise, tuning)
-        if found is None:
-            return None
-        known = jnp.stack([found.log_q.astype(jnp.float64), rest_of(found.theta, target)])
-        numbers = [leaf.ravel() for leaf in split.numbers(found.theta, target)]
-        return Ahead(found.theta, found.applies.astype(jnp.int8), known, numbers)
+    def one(noise: Any, tuning: Any) -> tuple[Array, Array]:
+        step = kernel.ahead(noise, tuning)
+        assert step is not None
+        if target.expansion is None:
+            return step.by, step.from_here
+        origin = jnp.where(step.from_here, target.expansion.theta, 0.0).astype(step.by.dtype)
+        return jnp.concatenate([step.by, target.sds(step.by + origin)]), step.from_here
 
-    found: Ahead | None = jax.vmap(jax.vmap(one, in_axes=(0, None)))(page.noise, tuning)
-    return found
+    return jax.vmap(jax.vmap(one, in_axes=(0, None)))(page.noise, tuning)
 
 
 def in_single(target: Target, dtype: Any) -> Target:
     """Its matrices in the working precision, in which they are used, so that no program has to convert them."""
     if target.expansion is None:
         return target
-    whitening, root = (None if m is None else m.astype(dtype) for m in (target.expansion.whitening, target.expansion.root))
-    return Target(target.model, target.power, target.expansion._replace(whitening=whitening, root=root))
+    whitening = target.expansion.whitening.astype(dtype)
+    return replace(target, expansion=target.expansion._replace(whitening=whitening))
 
 
 @partial(jax.jit, static_argnames=("kernel", "split", "every", "interpret"), donate_argnames=("place",))
@@ -162,7 +139,9 @@ def play_in_registers(
     moves, P = jax.tree.leaves(page.noise)[0].shape[1], lanes_of(indices.shape[-1])
     target = in_single(target, state.theta.dtype)
     parts = parts_of(target, kernel, split, *of_one_chain(place, page))
-    ahead = drawn_up(page, state.tuning, target, kernel, split)
+    steps, from_here = drawn_up(page, state.tuning, target, kernel)
+    sds = jax.vmap(target.sds)(state.theta)
+    known = jax.vmap(besides_rows, (0, None if sds is None else 0, None))(state.theta, sds, target)
 
     def padded(leaf: Array) -> Array:  # with rows of U, so that lanes past n hold nothing odd
         wide = leaf.reshape(chains, -1, n)
@@ -174,16 +153,16 @@ def play_in_registers(
     held = {
         "rows": [padded(leaf) for leaf in state.rows],
         "U": padded(indices),
-        "theta": state.theta,
-        "density": jnp.stack([state.terms.total, jax.vmap(rest_of, (0, None))(state.theta, target)], axis=1),
+        "theta": state.theta if sds is None else jnp.concatenate([state.theta, sds], axis=1),
+        "density": jnp.stack([state.terms.total, known], axis=1),
     }
     given = {
         "slots": page.slots,
         "incoming": page.incoming,
         "coming": [jnp.moveaxis(flat(leaf, 3), 2, 3) for leaf in page.rows],
-        "noise": [flat(leaf, 2) for leaf in jax.tree.leaves(page.noise)],
-        "tuning": [flat(leaf, 1) for leaf in jax.tree.leaves(state.tuning)],
-        "ahead": ahead,
+        "steps": steps,
+        "from_here": from_here.astype(jnp.int8),
+        "log_u": page.noise.log_u,
     }
     shared = {"bounds": jnp.asarray([start, stop], jnp.int32), "target": [jnp.ravel(leaf) for leaf in jax.tree.leaves(target)]}
     out = {
@@ -194,7 +173,6 @@ def play_in_registers(
         "flags": jax.ShapeDtypeStruct((chains, moves), jnp.int8),
         "refreshed": jax.ShapeDtypeStruct((chains, transitions), jnp.int8),
     }
-    log_u_at = position(page.noise, page.noise.log_u)
     power_at = position(target, target.power)
     sizes = [leaf.shape[1] for leaf in held["rows"]]
 
@@ -202,12 +180,6 @@ def play_in_registers(
         before, fixed, common, after = jax.tree.unflatten(jax.tree.structure((held, given, shared, out)), refs)
         constants = common["target"]
         lane = jnp.arange(P)
-
-        def at_move(refs: Sequence[Any], t: Any) -> Numbers:
-            return [[ref[0, t, i] for i in range(ref.shape[2])] for ref in refs]
-
-        def of_chain(refs: Sequence[Any]) -> Numbers:
-            return [[ref[0, i] for i in range(ref.shape[1])] for ref in refs]
 
         def of_all(refs: Sequence[Any]) -> Numbers:
             return [[ref[i] for i in range(ref.shape[0])] for ref in refs]
@@ -260,63 +232,47 @@ def play_in_registers(
 
         def refreshed(t: Any, columns: Any, U: Any, theta: Any, rest: Any) -> tuple[Any, Any, Any]:
             columns, U = exchange(t, columns, U)
-            numbers = parts.numbers(list(theta), *of_all(constants))
+            numbers = parts.numbers(list(theta[:d]), *of_all(constants))
             return columns, U, rest + likelihood(numbers, columns)
 
-        def proposed_here(t: Any, theta: Any) -> tuple[Any, ...]:
-            """A proposal that depends on θ: itself, its Hastings ratio, log q, the rest of its density, numbers."""
-            proposed, (hastings,) = parts.propose(*at_move(fixed["noise"], t), *of_chain(fixed["tuning"]), list(theta))
-            held = of_all(constants)
-            log_q = parts.log_q(*of_chain(fixed["tuning"]), proposed)[0][0] if parts.log_q else jnp.zeros((), jnp.float64)
-            ((rest,),) = parts.rest(proposed, *held)
-            return tuple(proposed), hastings, log_q, rest, parts.numbers(proposed, *held)
-
-        def proposed_ahead(t: Any, log_q: Any) -> tuple[Any, ...]:
-            drawn = fixed["ahead"]
-            (proposed,) = at_move([drawn.theta], t)
-            new = drawn.known[0, t, 0]
-            return tuple(proposed), log_q - new, new, drawn.known[0, t, 1], at_move(drawn.numbers, t)
+        def log_q(place: Sequence[Any]) -> Any:
+            return kernel.log_q(sum(x * x for x in place[d:]), d) if len(place) > d else 0.0
 
         def step(t: Any, carry: Any) -> Any:
-            columns, U, theta, total, rest, log_q = carry
+            columns, U, here, total, rest = carry
             columns, U, total = jax.lax.cond(
                 t % every == 0,
-                lambda: refreshed(t // every, columns, U, theta, rest),
+                lambda: refreshed(t // every, columns, U, here, rest),
                 lambda: (columns, U, total),
             )
-            if ahead is None:
-                proposal = proposed_here(t, theta)
-            else:
-                proposal = jax.lax.cond(
-                    fixed["ahead"].applies[0, t] > 0,
-                    lambda: proposed_ahead(t, log_q),
-                    lambda: proposed_here(t, theta),
-                )
-            proposed, hastings, new_log_q, new_rest, numbers = proposal
-            new, old = Scored(new_rest + likelihood(numbers, columns)), Scored(total)
+            from_here = fixed["from_here"][0, t] > 0
+            there = [jnp.where(from_here, here[j], 0.0) + fixed["steps"][0, t, j] for j in range(len(here))]
+            held = of_all(constants)
+            ((new_rest,),) = parts.besides_rows(there[:d], *([there[d:]] if len(there) > d else []), *held)
+            new, old = Scored(new_rest + likelihood(parts.numbers(there[:d], *held), columns)), Scored(total)
+            hastings = jnp.where(from_here, 0.0, log_q(here) - log_q(there))
             ratio = new.log_density - old.log_density + hastings
-            accept = accepts(fixed["noise"][log_u_at][0, t, 0], ratio)
-            now = ((*proposed, new.total, new_rest, new_log_q), (*theta, total, rest, log_q))
-            *theta, total, rest, log_q = (jnp.where(accept, a, b) for a, b in zip(*now, strict=True))
+            accept = accepts(fixed["log_u"][0, t], ratio)
+            now = ((*there, new.total, new_rest), (*here, total, rest))
+            *here, total, rest = (jnp.where(accept, a, b) for a, b in zip(*now, strict=True))
             for j in range(d):
-                after["thetas"][0, t, j] = theta[j]
+                after["thetas"][0, t, j] = here[j]
             after["densities"][0, t] = Scored(total).log_density
             after["acceptance"][0, t] = probability(ratio).astype(jnp.float32)
             flags = jnp.where(accept, 1, 0) + jnp.where(new.invalid, 2, 0)
             after["flags"][0, t] = flags.astype(jnp.int8)
-            return columns, U, tuple(theta), total, rest, log_q
+            return columns, U, tuple(here), total, rest
 
-        theta = tuple(before["theta"][0, j] for j in range(d))
-        log_q = parts.log_q(*of_chain(fixed["tuning"]), list(theta))[0][0] if parts.log_q else jnp.zeros((), jnp.float64)
-        carry = (loaded(), after["U"][0, 0, :], theta, before["density"][0, 0], before["density"][0, 1], log_q)
-        carry = jax.lax.fori_loop(common["bounds"][0], common["bounds"][1], step, carry)
-        columns, U, theta, total, rest, _ = carry
+        width = before["theta"].shape[1]
+        here = tuple(before["theta"][0, j] for j in range(width))
+        carry = (loaded(), after["U"][0, 0, :], here, before["density"][0, 0], before["density"][0, 1])
+        columns, U, here, total, rest = jax.lax.fori_loop(common["bounds"][0], common["bounds"][1], step, carry)
         places = [(ref, i) for ref in after["rows"] for i in range(ref.shape[1])]
         for (ref, i), column in zip(places, columns, strict=True):
             ref[0, i, :] = column
         after["U"][0, 0, :] = U
-        for j in range(d):
-            after["theta"][0, j] = theta[j]
+        for j in range(width):
+            after["theta"][0, j] = here[j]
         after["density"][0, 0] = total
         after["density"][0, 1] = rest
 
@@ -341,7 +297,7 @@ def play_in_registers(
     )(*leaves((held, given, shared)))
     found = jax.tree.unflatten(jax.tree.structure(out), results)
     rows = [new[..., :n].reshape(old.shape) for new, old in zip(found["rows"], state.rows, strict=True)]
-    state = state._replace(theta=found["theta"], rows=rows, terms=state.terms._replace(total=found["density"][:, 0]))
+    state = state._replace(theta=found["theta"][:, :d], rows=rows, terms=state.terms._replace(total=found["density"][:, 0]))
     flags = found["flags"]
     info = Info(found["acceptance"], (flags & 1) > 0, (flags & 2) > 0, jnp.ones(flags.shape, jnp.int32), {})
     draws = Draw(found["thetas"], found["densities"], info)

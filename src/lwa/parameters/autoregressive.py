@@ -10,8 +10,8 @@ from jax import Array
 from lwa.decision import choose
 from lwa.errors import InputError
 from lwa.parameters import random_walk
-from lwa.parameters.independence import log_student, student
-from lwa.parameters.kernel import Independent, Info, Metropolis, log_uniform
+from lwa.parameters.independence import log_density_of, log_student, student
+from lwa.parameters.kernel import Info, Metropolis, Step, log_uniform
 from lwa.parameters.random_walk import RandomWalk, is_real, optimal_scale
 from lwa.reference import Reference
 
@@ -134,16 +134,17 @@ class Autoregressive(Metropolis):
         ratio = log_student(old, self.df) - log_student(keep * old + move * noise.direction, self.df)
         return proposed, jnp.where(walks, 0.0, ratio)
 
-    def independent(self, noise: Noise, tuning: Tuning) -> Independent | None:
-        """With ρ = 0, whatever is no walk."""
+    def ahead(self, noise: Noise, tuning: Tuning) -> Step | None:
+        """With ρ = 0."""
         if self.rho:
             return None
-        proposed = tuning.centre + tuning.factor @ noise.direction
-        return Independent(proposed, log_student(noise.direction, self.df), noise.kind >= tuning.share)
+        walks = noise.kind < tuning.share
+        towards = tuning.centre + tuning.factor @ noise.direction
+        return Step(jnp.where(walks, WALK.ahead(noise, tuning.walk).by, towards), walks)
 
-    def log_q(self, tuning: Tuning, theta: Array) -> Array:
+    def log_q(self, square: Array, d: int) -> Array:
         """That of the Gaussian, or of the Student's t."""
-        return log_student(tuning.whitening @ (theta - tuning.centre), self.df)
+        return log_density_of(square, d, self.df)
 
     def steer(self, tuning: Tuning, noise: Noise, info: Info, gain: Array) -> Tuning:
         """A walk steers the walk's scale; an autoregressive proposal adds to the average of their acceptance."""

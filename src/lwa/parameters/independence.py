@@ -9,7 +9,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from lwa.errors import InputError
-from lwa.parameters.kernel import Independent, Info, Metropolis, log_uniform
+from lwa.parameters.kernel import Info, Metropolis, Step, log_uniform
 from lwa.parameters.random_walk import is_real
 from lwa.reference import Reference
 
@@ -37,9 +37,13 @@ def student(rng: np.random.Generator, moves: int, d: int, dtype: Any, df: float)
 
 
 def log_student(t: Array, df: float) -> Array:
-    """-(df + d)/2 log(1 + ‖t‖²/df), up to a constant: the log density of `student`."""
-    square = jnp.sum(t.astype(jnp.float64) ** 2)
-    return -0.5 * square if np.isinf(df) else -0.5 * (df + t.shape[-1]) * jnp.log1p(square / df)
+    """The log density of `student`, up to a constant."""
+    return log_density_of(jnp.sum(t.astype(jnp.float64) ** 2), t.shape[-1], df)
+
+
+def log_density_of(square: Array, d: int, df: float) -> Array:
+    """-(df + d)/2 log(1 + ‖t‖²/df), from ‖t‖²."""
+    return -0.5 * square if np.isinf(df) else -0.5 * (df + d) * jnp.log1p(square / df)
 
 
 @dataclass(frozen=True)
@@ -85,14 +89,13 @@ class Independence(Metropolis):
         old = tuning.whitening @ (theta - tuning.centre)
         return proposed, log_student(old, self.df) - log_student(noise.direction, self.df)
 
-    def independent(self, noise: Noise, tuning: Tuning) -> Independent:
-        """Always."""
-        proposed = tuning.centre + tuning.factor @ noise.direction
-        return Independent(proposed, log_student(noise.direction, self.df), jnp.ones((), bool))
+    def ahead(self, noise: Noise, tuning: Tuning) -> Step:
+        """Wherever the chain is."""
+        return Step(tuning.centre + tuning.factor @ noise.direction, jnp.zeros((), bool))
 
-    def log_q(self, tuning: Tuning, theta: Array) -> Array:
+    def log_q(self, square: Array, d: int) -> Array:
         """That of the Student's t."""
-        return log_student(tuning.whitening @ (theta - tuning.centre), self.df)
+        return log_density_of(square, d, self.df)
 
     def steer(self, tuning: Tuning, noise: Noise, info: Info, gain: Array) -> Tuning:
         """Nothing is learnt."""

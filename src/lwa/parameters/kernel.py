@@ -82,12 +82,11 @@ class Kernel(ABC):
         return {}
 
 
-class Independent(NamedTuple):
-    """A proposal that does not depend on where the chain is, so that it can be drawn up ahead."""
+class Step(NamedTuple):
+    """A proposal but for where it starts, so that it can be drawn up ahead: θ' = θ + by, or by alone."""
 
-    theta: Array
-    log_q: Array  # its log density, up to a constant
-    applies: Array  # whether it is what is proposed
+    by: Array  # (d,)
+    from_here: Array  # ()  whether it starts from θ
 
 
 class Metropolis(Kernel):
@@ -100,16 +99,13 @@ class Metropolis(Kernel):
     def propose(self, noise: Any, tuning: Any, theta: Array) -> tuple[Array, float | Array]:
         """Line 7: θ' ~ Q(θ, ·), and log Q(θ', θ)/Q(θ, θ')."""
 
-    def independent(self, noise: Any, tuning: Any) -> Independent | None:
-        """What will be proposed, where that depends on nothing but the noise; None where it always depends on θ.
-
-        Where it applies, `propose` proposes the same, and the ratio of `log_q` at θ and at θ' is its Hastings ratio.
-        """
+    def ahead(self, noise: Any, tuning: Any) -> Step | None:
+        """What `propose` will propose, where that much of it is known before θ is; None where it is not."""
         return None
 
-    def log_q(self, tuning: Any, theta: Array) -> Array:
-        """The log density of such proposals at θ, up to the same constant."""
-        raise NotImplementedError
+    def log_q(self, square: Array, d: int) -> Array:
+        """The log density of steps that do not start from θ, up to a constant, where ‖F⁻¹(θ - θ̂)‖² is `square`."""
+        return jnp.zeros_like(square)
 
     @final
     def step(

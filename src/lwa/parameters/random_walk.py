@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 
 from lwa.errors import InputError
-from lwa.parameters.kernel import Info, Metropolis, log_uniform
+from lwa.parameters.kernel import Info, Metropolis, Step, log_uniform
 from lwa.reference import Reference
 
 
@@ -140,7 +140,11 @@ class RandomWalk(Metropolis):
 
     def propose(self, noise: Any, tuning: Tuning, theta: Array) -> tuple[Array, float]:
         """θ' = θ + scale · factor · z, which is symmetric."""
-        return theta + jnp.exp(tuning.log_scale) * (tuning.factor @ noise.direction), 0.0
+        return theta + self.ahead(noise, tuning).by, 0.0
+
+    def ahead(self, noise: Any, tuning: Tuning) -> Step:
+        """scale · factor · z, from θ."""
+        return Step(jnp.exp(tuning.log_scale) * (tuning.factor @ noise.direction), jnp.ones((), bool))
 
     def steer(self, tuning: Tuning, noise: Any, info: Info, gain: Array) -> Tuning:
         """log scale ← log scale + gain (acceptance - target)."""
