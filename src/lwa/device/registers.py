@@ -1,9 +1,8 @@
 """Lines 2-11 of Algorithm 1 with U in registers: one program a chain reads its subset once a page, not once a move.
 
 A move that read U's rows from memory could not be faster than memory is. Here each program loads its chain's rows when a
-page begins, one vector of lanes for each number of a row, and keeps them there; where many rows of U change at once, it
-puts them in their places in memory and reads that back. It does what `together.py` does, for chains whose tuning is
-frozen and kernels that propose and decide.
+page begins, one vector of lanes for each number of a row, exchanges rows among its registers, and writes them back when
+the page ends. It does what `together.py` does, for chains whose tuning is frozen and kernels whose steps are known ahead.
 
 What depends on θ alone costs as much as what depends on 32 rows. So steps are drawn up before, for a whole page, and
 where θ is in posterior sds is known from them: V(θ + step) = V θ + V step.
@@ -34,8 +33,6 @@ from lwa.target import Target, Terms
 MOST_NUMBERS = 32_768
 """Numbers of a chain's rows that a program holds: 128 KiB, of the 256 KiB of registers that a processor has."""
 NUMBERS_A_THREAD = 80
-MOST_IN_REGISTERS = 2
-"""Rows that are exchanged among registers; more of them go by way of memory."""
 
 type Numbers = list[list[Any]]
 """Flat lists of numbers, one for each leaf."""
@@ -143,8 +140,11 @@ def play_in_registers(
     sds = jax.vmap(target.sds)(state.theta)
     known = jax.vmap(besides_rows, (0, None if sds is None else 0, None))(state.theta, sds, target)
 
+    def stored(leaf: Array) -> Array:  # programs have no memory of single bits
+        return leaf.astype(jnp.int8) if leaf.dtype == bool else leaf
+
     def padded(leaf: Array) -> Array:  # with rows of U, so that lanes past n hold nothing odd
-        wide = leaf.reshape(chains, -1, n)
+        wide = stored(leaf).reshape(chains, -1, n)
         return jnp.concatenate([wide, jnp.broadcast_to(wide[..., :1], (*wide.shape[:-1], P - n))], axis=-1)
 
     def flat(leaf: Array, axes: int) -> Array:
@@ -159,12 +159,14 @@ def play_in_registers(
     given = {
         "slots": page.slots,
         "incoming": page.incoming,
-        "coming": [jnp.moveaxis(flat(leaf, 3), 2, 3) for leaf in page.rows],
+        "coming": [flat(stored(leaf), 3) for leaf in page.rows],
         "steps": steps,
         "from_here": from_here.astype(jnp.int8),
         "log_u": page.noise.log_u,
     }
-    shared = {"bounds": jnp.asarray([start, stop], jnp.int32), "target": [jnp.ravel(leaf) for leaf in jax.tree.leaves(target)]}
+    bounds = [start // every * (every + 1) + jnp.where(start % every == 0, 0, start % every + 1)]
+    bounds.append((stop - 1) // every * (every + 1) + (stop - 1) % every + 2)
+    shared = {"bounds": jnp.asarray(bounds, jnp.int32), "target": [jnp.ravel(leaf) for leaf in jax.tree.leaves(target)]}
     out = {
         **jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), held),
         "thetas": jax.ShapeDtypeStruct((chains, moves, d), state.theta.dtype),
@@ -203,64 +205,49 @@ def play_in_registers(
             for a, b in combinations(new, 2):
                 changed &= a != b
             after["refreshed"][0, t] = changed.astype(jnp.int8)
-            if k <= MOST_IN_REGISTERS:
-                for j in range(k):
-                    here = (lane == fixed["slots"][0, t, j]) & changed
-                    U = jnp.where(here, new[j], U)
-                    entries = [ref[0, t, i, j] for ref in fixed["coming"] for i in range(ref.shape[2])]
-                    columns = tuple(jnp.where(here, entry, column) for entry, column in zip(entries, columns, strict=True))
-                return columns, U
-            some = 1 << (k - 1).bit_length()
-            own = jnp.minimum(jnp.arange(some), k - 1)  # the last of them is put there more than once
-            first = jnp.zeros((), jnp.int32)
-            slots = fixed["slots"][0, t, own]
-            valid = (own >= 0) & changed
 
-            def put(to: Any, i: int, new: Any) -> None:
-                triton.store(to.at[first, jnp.asarray(i, jnp.int32), slots], new, mask=valid)
+            def put(j: Any, held: Any) -> Any:
+                columns, U = held
+                here = (lane == fixed["slots"][0, t, j]) & changed
+                entries = [ref[0, t, j, i] for ref in fixed["coming"] for i in range(ref.shape[3])]
+                columns = tuple(jnp.where(here, entry, column) for entry, column in zip(entries, columns, strict=True))
+                return columns, jnp.where(here, fixed["incoming"][0, t, j], U)
 
-            put(after["U"], 0, fixed["incoming"][0, t, own])
-            for ref, to in zip(fixed["coming"], after["rows"], strict=True):
-                for i in range(ref.shape[2]):
-                    put(to, i, ref[0, t, i, own])
-            if not interpret:
-                triton.debug_barrier()  # what one thread has written others read
-            found = loaded(), after["U"][0, 0, :]
-            if not interpret:
-                triton.debug_barrier()  # and none writes again before all have read
-            return found
-
-        def refreshed(t: Any, columns: Any, U: Any, theta: Any, rest: Any) -> tuple[Any, Any, Any]:
-            columns, U = exchange(t, columns, U)
-            numbers = parts.numbers(list(theta[:d]), *of_all(constants))
-            return columns, U, rest + likelihood(numbers, columns)
+            return jax.lax.fori_loop(0, k, put, (columns, U)) if k > 1 else put(0, (columns, U))
 
         def log_q(place: Sequence[Any]) -> Any:
             return kernel.log_q(sum(x * x for x in place[d:]), d) if len(place) > d else 0.0
 
-        def step(t: Any, carry: Any) -> Any:
+        def step(s: Any, carry: Any) -> Any:
+            """Before the first of `every` moves U' is proposed and θ scored anew; it is one step more, of no length."""
             columns, U, here, total, rest = carry
-            columns, U, total = jax.lax.cond(
-                t % every == 0,
-                lambda: refreshed(t // every, columns, U, here, rest),
-                lambda: (columns, U, total),
+            transition, moves_since = s // (every + 1), s % (every + 1)
+            refresh = moves_since == 0
+            t = transition * every + jnp.maximum(moves_since - 1, 0)
+            columns, U = jax.lax.cond(
+                refresh, lambda: exchange(transition, columns, U), lambda: (columns, U)
             )
-            from_here = fixed["from_here"][0, t] > 0
-            there = [jnp.where(from_here, here[j], 0.0) + fixed["steps"][0, t, j] for j in range(len(here))]
+            from_here = refresh | (fixed["from_here"][0, t] > 0)
+            steps = [jnp.where(refresh, 0.0, fixed["steps"][0, t, j]) for j in range(len(here))]
+            there = [jnp.where(from_here, x, 0.0) + by for x, by in zip(here, steps, strict=True)]
             held = of_all(constants)
             ((new_rest,),) = parts.besides_rows(there[:d], *([there[d:]] if len(there) > d else []), *held)
             new, old = Scored(new_rest + likelihood(parts.numbers(there[:d], *held), columns)), Scored(total)
             hastings = jnp.where(from_here, 0.0, log_q(here) - log_q(there))
             ratio = new.log_density - old.log_density + hastings
-            accept = accepts(fixed["log_u"][0, t], ratio)
+            accept = refresh | accepts(fixed["log_u"][0, t], ratio)
             now = ((*there, new.total, new_rest), (*here, total, rest))
             *here, total, rest = (jnp.where(accept, a, b) for a, b in zip(*now, strict=True))
-            for j in range(d):
-                after["thetas"][0, t, j] = here[j]
-            after["densities"][0, t] = Scored(total).log_density
-            after["acceptance"][0, t] = probability(ratio).astype(jnp.float32)
-            flags = jnp.where(accept, 1, 0) + jnp.where(new.invalid, 2, 0)
-            after["flags"][0, t] = flags.astype(jnp.int8)
+
+            @pl.when(~refresh)
+            def _() -> None:
+                for j in range(d):
+                    after["thetas"][0, t, j] = here[j]
+                after["densities"][0, t] = Scored(total).log_density
+                after["acceptance"][0, t] = probability(ratio).astype(jnp.float32)
+                flags = jnp.where(accept, 1, 0) + jnp.where(new.invalid, 2, 0)
+                after["flags"][0, t] = flags.astype(jnp.int8)
+
             return columns, U, tuple(here), total, rest
 
         width = before["theta"].shape[1]
@@ -287,6 +274,7 @@ def play_in_registers(
     leaves = jax.tree.leaves
     results = pl.pallas_call(
         program,
+        name="lwa_in_registers",
         grid=(chains,),
         in_specs=[*map(of_program, leaves((held, given))), *map(of_everyone, leaves(shared))],
         out_specs=[*map(of_program, leaves(out))],
@@ -296,7 +284,7 @@ def play_in_registers(
         **({} if interpret else {"compiler_params": params_for(numbers_a_row(place) * P)}),
     )(*leaves((held, given, shared)))
     found = jax.tree.unflatten(jax.tree.structure(out), results)
-    rows = [new[..., :n].reshape(old.shape) for new, old in zip(found["rows"], state.rows, strict=True)]
+    rows = [new[..., :n].reshape(old.shape).astype(old.dtype) for new, old in zip(found["rows"], state.rows, strict=True)]
     state = state._replace(theta=found["theta"][:, :d], rows=rows, terms=state.terms._replace(total=found["density"][:, 0]))
     flags = found["flags"]
     info = Info(found["acceptance"], (flags & 1) > 0, (flags & 2) > 0, jnp.ones(flags.shape, jnp.int32), {})

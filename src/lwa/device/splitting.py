@@ -102,8 +102,16 @@ def known_already(equation: Any, values: Sequence[Constant]) -> list[Constant]:
 
 def name_of(equation: Any, values: Sequence[Any]) -> Any:
     """An operation and what it is given: where two have the same, so is what they find."""
-    given = tuple((id(v.value), str(v.value)) if isinstance(v, Constant) else v for v in values)
+    given = tuple(constant_name(v.value) if isinstance(v, Constant) else v for v in values)
     return equation.primitive.name, str(sorted(equation.params.items(), key=lambda item: item[0])), given
+
+
+def constant_name(value: Any) -> Any:
+    """What makes two constants the same."""
+    if isinstance(value, jax.core.Tracer):
+        return id(value)
+    held = np.asarray(value)
+    return str(held.dtype), held.shape, held.tobytes()
 
 
 def called(equation: Any) -> ClosedJaxpr:
@@ -155,7 +163,7 @@ def split_by_theta(row_terms: Callable[[Array, Any, Any], Array], theta: Array, 
     after = [op for op in program.operations if set(op.found) & by_row & by_theta]
     wanted = [value for operation in after for value in operation.given] + program.results
     variables = dict.fromkeys(value for value in wanted if not isinstance(value, Constant))
-    kept, again = fewest(program, before, by_row, [v for v in variables if v in by_row and v not in by_theta])
+    kept, again = fewest(program, before, after, by_row, [v for v in variables if v in by_row and v not in by_theta])
     wanted += [value for operation in again for value in operation.given]
     variables = dict.fromkeys(value for value in wanted if not isinstance(value, Constant))
     asked = [number for number in variables if number not in by_row]
@@ -197,20 +205,29 @@ def depending(operations: Sequence[Operation], first: set[int]) -> set[int]:
 
 
 def fewest(
-    program: Program, before: Sequence[Operation], of_rows: set[int], wanted: list[int]
+    program: Program, before: Sequence[Operation], after: Sequence[Operation], of_rows: set[int], wanted: list[int]
 ) -> tuple[list[int], list[Operation]]:
     """Which numbers to keep with a row, and which to compute again from them: each kept one is a register a row."""
 
     def size(numbers: set[int]) -> int:
         return sum(int(np.prod(program.shapes[number].shape)) for number in numbers)
 
+    def sources(operation: Operation) -> set[int]:
+        return {value for value in operation.given if not isinstance(value, Constant) and value in of_rows}
+
     kept, again = set(wanted), []
-    for operation in reversed(before):
+    for operation in reversed(before):  # back towards what several are made of
         (number, *more) = operation.found
-        if number not in kept or more or operation.primitive.name not in CHEAP:
-            continue
-        sources = {value for value in operation.given if not isinstance(value, Constant) and value in of_rows}
-        if size((kept - {number}) | sources) <= size(kept):
-            kept = (kept - {number}) | sources
-            again.append(operation)
-    return sorted(kept), again[::-1]
+        if number in kept and not more and operation.primitive.name in CHEAP:
+            back = (kept - {number}) | sources(operation)
+            if size(back) <= size(kept):
+                kept = back
+                again.append(operation)
+    again.reverse()
+    for operation in list(again):  # and forth again where nothing else needs what it is made of
+        others = [other for other in (*again, *after) if other is not operation]
+        alone = sources(operation) & kept - {value for other in others for value in sources(other)}
+        if sources(operation) <= kept and size(set(operation.found)) <= size(alone):
+            kept = (kept - alone) | set(operation.found)
+            again.remove(operation)
+    return sorted(kept), again
