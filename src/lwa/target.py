@@ -154,10 +154,14 @@ class Target:
         scored = jnp.sum(sds**2) <= self.expansion.radius**2
         if given is not None and given.feasible is not None:
             scored &= given.feasible
-        slope = self.expansion.gradient if given is None else given.slope
-        total = total + slope @ (theta - self.expansion.theta)
-        if self.expansion.share is not None:
-            total = total - 0.5 * jnp.sum(self.expansion.share * sds.astype(jnp.float64) ** 2)
+        away = theta - self.expansion.theta
+        if given is not None:  # its terms cancel those of rows
+            total = total + given.slope @ away
+        elif self.expansion.share is None:
+            total = total + self.expansion.gradient @ away
+        else:  # of the size of the log ratio itself
+            slope, share = (leaf.astype(theta.dtype) for leaf in (self.expansion.gradient, self.expansion.share))
+            total = total + (jnp.sum(slope * away.astype(theta.dtype)) - 0.5 * jnp.sum(share * sds**2)).astype(jnp.float64)
         return jnp.where(scored, total, -jnp.inf)
 
 

@@ -159,7 +159,13 @@ def entrywise(equation: Any, given: list[Numbers]) -> Numbers:
 def alike(entries: Sequence[Any], types: Sequence[Any]) -> list[Array]:
     """Numbers of the types that the program has, as vectors of lanes where one of them is."""
     shape = jnp.broadcast_shapes(*(jnp.shape(entry) for entry in entries))
-    return [jnp.broadcast_to(jnp.asarray(entry, kind), shape) for entry, kind in zip(entries, types, strict=True)]
+    return [jnp.broadcast_to(of_type(entry, kind), shape) for entry, kind in zip(entries, types, strict=True)]
+
+
+def of_type(entry: Any, kind: Any) -> Array:
+    """A number of another type; bits come from whatever is not 0, since programs on a GPU store them as numbers."""
+    entry = jnp.asarray(entry)
+    return entry != 0 if kind == bool and entry.dtype != bool else entry.astype(kind)
 
 
 def moved(equation: Any, given: list[Numbers]) -> list[Numbers]:

@@ -121,8 +121,10 @@ def in_single(target: Target, dtype: Any) -> Target:
     """Its matrices in the working precision, in which they are used, so that no program has to convert them."""
     if target.expansion is None:
         return target
-    whitening = target.expansion.whitening.astype(dtype)
-    return replace(target, expansion=target.expansion._replace(whitening=whitening))
+    known = target.expansion
+    if known.share is not None:
+        known = known._replace(gradient=known.gradient.astype(dtype), share=known.share.astype(dtype))
+    return replace(target, expansion=known._replace(whitening=known.whitening.astype(dtype)))
 
 
 @partial(jax.jit, static_argnames=("kernel", "split", "every", "interpret"), donate_argnames=("place",))
@@ -140,8 +142,8 @@ def play_in_registers(
     sds = jax.vmap(target.sds)(state.theta)
     known = jax.vmap(besides_rows, (0, None if sds is None else 0, None))(state.theta, sds, target)
 
-    def stored(leaf: Array) -> Array:  # programs have no memory of single bits
-        return leaf.astype(jnp.int8) if leaf.dtype == bool else leaf
+    def stored(leaf: Array) -> Array:  # all numbers of one size, so that they lie alike among threads
+        return leaf.astype(jnp.int32) if leaf.dtype.itemsize < 4 else leaf
 
     def padded(leaf: Array) -> Array:  # with rows of U, so that lanes past n hold nothing odd
         wide = stored(leaf).reshape(chains, -1, n)
@@ -244,7 +246,7 @@ def play_in_registers(
                 for j in range(d):
                     after["thetas"][0, t, j] = here[j]
                 after["densities"][0, t] = Scored(total).log_density
-                after["acceptance"][0, t] = probability(ratio).astype(jnp.float32)
+                after["acceptance"][0, t] = probability(ratio.astype(jnp.float32))
                 flags = jnp.where(accept, 1, 0) + jnp.where(new.invalid, 2, 0)
                 after["flags"][0, t] = flags.astype(jnp.int8)
 
