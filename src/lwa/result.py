@@ -15,10 +15,10 @@ from lwa.errors import InputError, RunFolderError
 from lwa.run_folder import read_run, write_run
 
 if TYPE_CHECKING:
-    import pandas
     import xarray
 
     from lwa.diagnostics.certificate import Certificate
+    from lwa.diagnostics.table import Table
 
 
 MOST_POLISHED = 1000
@@ -114,13 +114,27 @@ class Result:
     def _axes(self, name: str, count: int) -> list[str]:
         return list(self.dims.get(name, [f"{name}_dim_{i}" for i in range(count)]))
 
-    def summary(self, **options: Any) -> "pandas.DataFrame":
-        """ArviZ's table: mean, sd, intervals, effective draws, R-hat. Options are those of `arviz.summary`."""
+    def summary(self, **options: Any) -> Any:
+        """ArviZ's table: mean, sd, intervals, effective draws, R-hat. Options are those of `arviz.summary`.
+
+        A pandas.DataFrame; where ArviZ is not installed a `lwa.diagnostics.table.Table`, without options.
+        """
         if self.draws == 0:
             raise InputError(f"There are no draws to summarise: {self.attributes.get('stopped', 'none were kept')}.")
-        import arviz
-
+        try:
+            import arviz
+        except ImportError:
+            return self._own_table()
         return arviz.summary(self.idata, **options)
+
+    def _own_table(self) -> "Table":
+        """The same without ArviZ."""
+        from lwa.diagnostics.running import superchains_for
+        from lwa.diagnostics.table import scalar_names, scalars, table_of_draws
+
+        values = scalars(self.posterior)
+        names = scalar_names(self.posterior, self.dims, self.coords)
+        return table_of_draws(names, values, superchains_for(len(values)))
 
     def certify(self, **options: Any) -> "Certificate":
         """How far are these draws from the posterior of all rows? Kept with them, as `fit.certificate`.

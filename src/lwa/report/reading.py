@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lwa.diagnostics.table import scalar_names, scalars
+
 if TYPE_CHECKING:
     from lwa.result import Result
 
@@ -64,16 +66,8 @@ class Reading:
 
 def read(fit: "Result") -> Reading:
     """Every scalar of the posterior, derived quantities included, in the order of ArviZ's table."""
-    names, values = [], []
-    for name, array in fit.posterior.items():
-        shape = array.shape[2:]
-        axes = fit.dims.get(name, [""] * len(shape))
-        labels = [fit.coords.get(axis, range(size)) for axis, size in zip(axes, shape, strict=True)]
-        for place in np.ndindex(*shape):
-            at = ", ".join(str(labels[i][j]) for i, j in enumerate(place))
-            names.append(f"{name}[{at}]" if place else name)
-            values.append(np.asarray(array[(slice(None), slice(None), *place)], np.float64))
-    draws = np.stack(values)
+    names = scalar_names(fit.posterior, fit.dims, fit.coords)
+    draws = np.moveaxis(scalars(fit.posterior), -1, 0)
     table, interval = summary_of(draws)
     return Reading(fit, names, draws, table, interval)
 
