@@ -22,7 +22,7 @@ from lwa.models.check import named
 from lwa.pipeline import ADAPT_EVERY, Moves, Problem
 from lwa.planning import Plan
 from lwa.progress import Display, Interruption, interruptible
-from lwa.recording import Kept, Recorder, stack
+from lwa.recording import Kept, Recorder, kept_by
 from lwa.rows import Survey
 from lwa.segments import CohortAway, Playing
 from lwa.settings import Settings, keepable
@@ -94,9 +94,9 @@ class Outcome:
 class Sofar:
     """A run between two blocks, besides its chains and its player: what its next blocks and its result depend on."""
 
-    path: list[Recorder]  # of tune, where that is kept
+    path: Recorder  # of tune, where that is kept
     memory: deque[NDArray[Any]]  # θ over the last moves of tune, each `(moves, chains, d)`
-    recorders: list[Recorder]  # of draws that no keeper has taken
+    recorder: Recorder  # of draws that no keeper has taken
     tuned: int | None = None  # moves, once tune is over
     thinning: int = 1
     tune_clock: list[tuple[int, float]] = field(default_factory=list)
@@ -107,7 +107,7 @@ class Sofar:
     @property
     def draws(self) -> int:
         """That every chain has."""
-        return least_kept(self.recorders)
+        return self.recorder.count
 
 
 class Keeper(Protocol):
@@ -131,7 +131,7 @@ def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outco
     threads = len(run.cohorts) if run.layout.plays_away else os.cpu_count()  # those only wait
     with interruptible() as interruption, ThreadPoolExecutor(threads) as pool:
         player = Player(run, meter, interruption, pool)
-        sofar = Sofar(recorders_of(run, settings.thinning or 1), deque(), recorders_of(run, 1))
+        sofar = Sofar(recorder_of(run, settings.thinning or 1), deque(), recorder_of(run, 1))
         if keeper is not None:
             keeper.take_up(player, sofar)
         if sofar.tuned is None:
@@ -147,9 +147,9 @@ def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outco
         else:
             display.say(forecast(player, run, sofar.thinning))
             stopped, fault = (keep_exact if settings.exact else keep)(player, sofar, display, keeper)
-        kept = stacked(sofar.recorders, run, settings.draws) if keeper is None else None
+        kept = kept_of(sofar.recorder, run, settings.draws) if keeper is None else None
         stored = None if keeper is None else keeper.finish(player, sofar)
-        warmup = stacked(sofar.path, run, settings.tune) if settings.keep_tune else None
+        warmup = kept_of(sofar.path, run, settings.tune) if settings.keep_tune else None
     tuned = player.position if sofar.tuned is None else sofar.tuned
     if tuned < settings.tune and not stopped:
         stopped = f"tune ended after {tuned} of {settings.tune} moves with its share of the budget"
@@ -265,7 +265,7 @@ def tune(player: Player, sofar: Sofar, display: Display, keeper: Keeper | None) 
         played = player.play(moves)
         if run.settings.keep_tune:
             record(sofar.path, played)
-            player.tick(least_kept(sofar.path))
+            player.tick(sofar.path.count)
         sofar.memory.append(np.concatenate([done.theta for done in played], axis=1))
         while sum(map(len, sofar.memory)) - len(sofar.memory[0]) >= TUNE_MEMORY:
             sofar.memory.popleft()
@@ -289,33 +289,28 @@ def end_tune(player: Player, sofar: Sofar) -> None:
         room = keepable(settings.chains, run.problem.target.model.dimension)
         thinning = max(thinning, -(-player.affordable // room))
     sofar.memory.clear()
-    sofar.thinning, sofar.recorders = thinning, recorders_of(run, thinning)
+    sofar.thinning, sofar.recorder = thinning, recorder_of(run, thinning)
     if settings.exact:
         for cohort in run.cohorts:
             cohort.close()
         sofar.surrogates = surrogates_of(run.cohorts, thinning)
 
 
-def recorders_of(run: Run, thinning: int) -> list[Recorder]:
-    """One a chain."""
-    return [Recorder(thinning, run.problem.reads, run.problem.kernel.extra()) for _ in range(run.settings.chains)]
+def recorder_of(run: Run, thinning: int, room: int = 0) -> Recorder:
+    """Nothing recorded yet."""
+    return Recorder(run.settings.chains, thinning, run.problem.reads, run.problem.kernel.extra(), room)
 
 
-def record(recorders: list[Recorder], played: list[Moves]) -> None:
-    """Every chain's moves, which its cohort made."""
+def record(recorder: Recorder, played: list[Moves]) -> None:
+    """Every cohort's moves."""
     size = played[0].theta.shape[1]
-    for chain, recorder in enumerate(recorders):
-        recorder.add(played[chain // size], chain % size)
+    for cohort, moves in enumerate(played):
+        recorder.add(moves, cohort * size)
 
 
-def least_kept(recorders: list[Recorder]) -> int:
-    """Draws that every chain has."""
-    return min(recorder.count for recorder in recorders)
-
-
-def stacked(recorders: list[Recorder], run: Run, most: int) -> Kept:
+def kept_of(recorder: Recorder, run: Run, most: int) -> Kept:
     """The draws of all chains."""
-    return stack(recorders, run.problem.target.model.dimension, most, run.problem.kernel.extra())
+    return kept_by(recorder, run.problem.target.model.dimension, most, run.problem.kernel.extra())
 
 
 type Ended = tuple[str, BaseException | None]
@@ -324,9 +319,9 @@ type Ended = tuple[str, BaseException | None]
 
 def keep(player: Player, sofar: Sofar, display: Display, keeper: Keeper | None) -> Ended:
     """Sample."""
-    settings, recorders = player.run.settings, sofar.recorders
+    settings, recorder = player.run.settings, sofar.recorder
     while sofar.draws < settings.draws:
-        moves = player.allowed(max(recorder.missing(settings.draws) for recorder in recorders))
+        moves = player.allowed(recorder.missing(settings.draws))
         if settings.filling and not moves and sofar.draws == 0 and player.may_overrun:
             moves = sofar.thinning  # a budget that tune has used up buys a draw all the same
         if not moves:
@@ -334,7 +329,7 @@ def keep(player: Player, sofar: Sofar, display: Display, keeper: Keeper | None) 
         try:
             sofar.torn = not player.run.layout.plays_away  # chains that are played elsewhere stay where they were
             played = player.play(moves)
-            record(recorders, played)
+            record(recorder, played)
             sofar.torn = False
             player.tick(min(settings.draws, sofar.draws))
             rate = np.mean([done.acceptance.mean() for done in played])
@@ -374,7 +369,7 @@ def keep_exact(player: Player, sofar: Sofar, display: Display, keeper: Keeper | 
             sofar.torn = True
             done, sofar.values = correct(sofar.surrogates, run.problem, sofar.values)
             made = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: settings.chains], *done)
-            record_corrected(sofar.recorders, made, n, N)
+            record_corrected(sofar.recorder, made, n, N)
             player.position += sofar.thinning
             player.accepted += float(made.accepted.mean())
             player.meter.rows += int(made.evaluations.sum()) * n + N * settings.chains
@@ -391,14 +386,13 @@ def keep_exact(player: Player, sofar: Sofar, display: Display, keeper: Keeper | 
     return "", None
 
 
-def record_corrected(recorders: list[Recorder], made: Corrected, n: int, N: int) -> None:
+def record_corrected(recorder: Recorder, made: Corrected, n: int, N: int) -> None:
     """One draw of every chain."""
     kept = Kept(
         made.theta, made.log_posterior, made.acceptance, made.accepted, made.refreshed, made.distance,
         made.evaluations * n + N, made.extra,
     )  # fmt: skip
-    for chain, recorder in enumerate(recorders):
-        recorder.put(jax.tree.map(lambda leaf, chain=chain: leaf[chain : chain + 1], kept))
+    recorder.put(jax.tree.map(lambda leaf: leaf[:, None], kept))
 
 
 def forecast(player: Player, run: Run, thinning: int) -> str:

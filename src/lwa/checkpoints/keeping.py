@@ -2,7 +2,6 @@
 
 import time
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.algorithm import Subset
-from lwa.blocks import Player, Run, Sofar, recorders_of
+from lwa.blocks import Player, Run, Sofar, kept_of, recorder_of
 from lwa.conclusion import variables_of
 from lwa.errors import RunFolderError
 from lwa.exact import surrogates_of
 from lwa.pipeline import Held
-from lwa.recording import Kept, Recorder, stack
+from lwa.recording import Kept, Recorder
 from lwa.run_folder.generations import Arrays, Generation, write
 from lwa.run_folder.saved import MANIFEST
 from lwa.run_folder.stream import FILE, Stream, record_of, stream_of
@@ -83,8 +82,8 @@ class Folder:
         if sofar.tuned is None:
             sofar.memory = deque([arrays["memory"]] if len(arrays["memory"]) else [])
         else:
-            sofar.recorders = recorders_of(self.run, sofar.thinning)
-            put_back(sofar.recorders, "draws", arrays, self.run)
+            sofar.recorder = recorder_of(self.run, sofar.thinning)
+            put_back(sofar.recorder, "draws", arrays, self.run)
             for cohort in self.run.cohorts:
                 cohort.freeze()
         up = take_up_tuned if head["surrogates"] else take_up_cohort
@@ -138,8 +137,7 @@ class Folder:
         """Draws that every chain has, to disk."""
         if ready := self._ready(sofar):
             self.stream.append(self._first(sofar, ready))
-            for recorder in sofar.recorders:  # only now that they are on disk
-                recorder.drop(ready)
+            sofar.recorder.drop(ready)  # only now that they are on disk
 
     def _ready(self, sofar: Sofar) -> int:
         """Draws that every chain has, and that are not on disk."""
@@ -149,8 +147,7 @@ class Folder:
 
     def _first(self, sofar: Sofar, draws: int) -> dict[str, NDArray[Any]]:
         """The first so many draws that are in memory, by "group/name"."""
-        kept = [recorder.first(draws) for recorder in sofar.recorders]
-        return variables_of(self.run, jax.tree.map(lambda *leaves: np.stack(leaves), *kept))
+        return variables_of(self.run, sofar.recorder.between(0, draws))
 
     def _held(self, player: Player, sofar: Sofar) -> tuple[dict[str, Any], Arrays]:
         """All that a later process needs."""
@@ -161,7 +158,7 @@ class Folder:
             empty = np.empty((0, self.run.settings.chains, width))
             arrays["memory"] = np.concatenate(sofar.memory) if sofar.memory else empty
         else:
-            put_down(sofar.recorders, "draws", arrays)
+            put_down(sofar.recorder, "draws", arrays)
         down = put_down_tuned if sofar.surrogates else put_down_cohort
         cohorts = [down(cohort, f"cohort{number}", arrays) for number, cohort in enumerate(self.run.cohorts)]
         put_down_surrogates(sofar, arrays)
@@ -186,25 +183,31 @@ class Folder:
 
 def nothing(run: Run) -> Kept:
     """No draws, in the shape that draws have."""
-    return stack(recorders_of(run, 1), run.problem.target.model.dimension, 0, run.problem.kernel.extra())
+    return kept_of(recorder_of(run, 1), run, 0)
 
 
-def put_down(recorders: Sequence[Recorder], name: str, arrays: Arrays) -> None:
-    """Recorders between two blocks: their counts, and the draws that are held by them."""
-    arrays[f"{name}/open"] = np.stack([recorder.open for recorder in recorders])
-    arrays[f"{name}/counts"] = np.array([[recorder.count, recorder.taken] for recorder in recorders])
-    for chain, recorder in enumerate(recorders):
-        if recorder.held:
-            leaves_down(f"{name}/{chain}", recorder.all(), arrays)
+def put_down(recorder: Recorder, name: str, arrays: Arrays) -> None:
+    """A recorder between two blocks: its counts, and the draws that are held by it."""
+    arrays[f"{name}/open"] = recorder.open
+    arrays[f"{name}/counts"] = recorder.counts
+    arrays[f"{name}/taken"] = np.array(recorder.taken)
+    if recorder.counts.max() > recorder.taken:
+        leaves_down(name, recorder.all(), arrays)
 
 
-def put_back(recorders: Sequence[Recorder], name: str, arrays: Arrays, run: Run) -> None:
+def put_back(recorder: Recorder, name: str, arrays: Arrays, run: Run) -> None:
     """The other way round."""
-    like = nothing(run)
-    for chain, recorder in enumerate(recorders):
-        recorder.open = arrays[f"{name}/open"][chain]
-        recorder.count, recorder.taken = map(int, arrays[f"{name}/counts"][chain])
-        recorder.parts = [leaves_back(f"{name}/{chain}", like, arrays)] if recorder.held else []
+    fresh = (recorder.open, recorder.counts)
+    recorder.open, recorder.counts = (arrays[f"{name}/{what}"].copy() for what in ("open", "counts"))
+    require_alike((recorder.open, recorder.counts), fresh)
+    recorder.taken = int(arrays[f"{name}/taken"])
+    held = int(recorder.counts.max()) - recorder.taken
+    if held:
+        like = nothing(run)
+        recorder.buffer = jax.tree.map(np.array, leaves_back(name, like, arrays))
+        for found, own in zip(jax.tree.leaves(recorder.buffer), jax.tree.leaves(like), strict=True):
+            if found.shape != (own.shape[0], held, *own.shape[2:]):
+                raise ValueError(f"draws of shape {found.shape} in place of {(own.shape[0], held, *own.shape[2:])}")
 
 
 def put_down_cohort(cohort: Playing, name: str, arrays: Arrays) -> dict[str, Any]:

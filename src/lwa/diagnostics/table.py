@@ -80,9 +80,11 @@ def scalar_names(
 
 def scalars(posterior: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
     """Their draws, `(chains, draws, scalars)`."""
-    return np.concatenate(
-        [np.asarray(array, np.float64).reshape(*array.shape[:2], -1) for array in posterior.values()], -1
-    )
+    flat = [
+        np.asarray(array, np.float64).reshape(*array.shape[:2], int(np.prod(array.shape[2:])))
+        for array in posterior.values()
+    ]
+    return np.concatenate(flat, -1)
 
 
 def table_of_draws(names: list[str], values: NDArray[np.float64], superchains: int) -> Table:
