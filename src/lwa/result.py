@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import xarray
 
     from lwa.diagnostics.certificate import Certificate
+    from lwa.diagnostics.running import Running
     from lwa.diagnostics.table import Table
 
 
@@ -62,6 +63,9 @@ class Result:
     warmup, warmup_stats
         With `keep_tune=True` the path of tune, as `posterior` and `sample_stats` have the draws; else None.
         `attributes["tune_clock"]` says when each part of it was there.
+    running
+        With `keep="summary"` the summary of all draws (`lwa.diagnostics.running`), of which `posterior` has the last
+        few; else None.
     """
 
     posterior: Mapping[str, NDArray[Any]]
@@ -74,6 +78,7 @@ class Result:
     warmup: Mapping[str, NDArray[Any]] | None = None
     warmup_stats: Mapping[str, NDArray[Any]] | None = None
     home: Home | None = None
+    running: "Running | None" = None
 
     @property
     def draws(self) -> int:
@@ -117,10 +122,13 @@ class Result:
     def summary(self, **options: Any) -> Any:
         """ArviZ's table: mean, sd, intervals, effective draws, R-hat. Options are those of `arviz.summary`.
 
-        A pandas.DataFrame; where ArviZ is not installed a `lwa.diagnostics.table.Table`, without options.
+        A pandas.DataFrame. Where ArviZ is not installed, or only a summary of the draws was kept, it is a
+        `lwa.diagnostics.table.Table` of lwa's own numbers, which says so; it takes no options.
         """
         if self.draws == 0:
             raise InputError(f"There are no draws to summarise: {self.attributes.get('stopped', 'none were kept')}.")
+        if self.running is not None:
+            return self._own_table()
         try:
             import arviz
         except ImportError:
@@ -128,13 +136,55 @@ class Result:
         return arviz.summary(self.idata, **options)
 
     def _own_table(self) -> "Table":
-        """The same without ArviZ."""
-        from lwa.diagnostics.running import superchains_for
-        from lwa.diagnostics.table import scalar_names, scalars, table_of_draws
+        """The same without ArviZ, or of draws that were summarised."""
+        from lwa.diagnostics.table import scalar_names, table_of_draws, table_of_running
 
-        values = scalars(self.posterior)
         names = scalar_names(self.posterior, self.dims, self.coords)
-        return table_of_draws(names, values, superchains_for(len(values)))
+        if self.running is None:
+            return table_of_draws(names, self.posterior)
+        return table_of_running(names, self.running, self._superchains)
+
+    @property
+    def _superchains(self) -> int:
+        """How many there are: as chains began, else as many as so many chains make."""
+        from lwa.diagnostics.running import superchains_for
+
+        chains = len(next(iter(self.posterior.values())))
+        return int(self.attributes.get("superchains") or superchains_for(chains))
+
+    def nested_rhat(self, superchains: int | None = None) -> dict[str, NDArray[np.float64]]:
+        """Nested R-hat of every parameter, by name: near 1 once chains have forgotten where they began.
+
+        Made for many short chains (Margossian et al., 2022): chains are grouped into superchains, neighbours together,
+        and the variance between these is compared with that inside them. It tells something only where the chains of
+        one began at the same place, and superchains at different ones. So it is with more than 64 chains, unless
+        `initvals` was passed. Of a run that kept a summary it is that of all draws.
+
+        Parameters
+        ----------
+        superchains
+            How many there are; 16 where chains are more than 64, else each chain is its own.
+        """
+        from lwa.diagnostics.running import moments_of, nested
+
+        chains = len(next(iter(self.posterior.values())))
+        if superchains is None:
+            superchains = self._superchains
+        if isinstance(superchains, bool) or not isinstance(superchains, int) or not 2 <= superchains <= chains:
+            raise InputError(
+                f"superchains={superchains!r} must be a whole number from 2 to {chains}, the number of chains. "
+                "Pass superchains=16, for example, or leave it out."
+            )
+        if self.draws == 0:
+            raise InputError("There are no draws to compare.")
+        state = moments_of(self.posterior) if self.running is None else self.running.moments
+        found = nested(state, superchains).rhat
+        sizes = [int(np.prod(values.shape[2:])) for values in self.posterior.values()]
+        parts = np.split(found, np.cumsum(sizes)[:-1])
+        return {
+            name: part.reshape(values.shape[2:])
+            for (name, values), part in zip(self.posterior.items(), parts, strict=True)
+        }
 
     def certify(self, **options: Any) -> "Certificate":
         """How far are these draws from the posterior of all rows? Kept with them, as `fit.certificate`.
@@ -206,6 +256,7 @@ class Result:
             attributes=before | told,
             unconstrained=model.free_by_name(done.theta) if model.constrained else None,
             home=None,
+            running=None,
         )
 
     @property

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from lwa.diagnostics import running
 from lwa.diagnostics.monte_carlo_error import effective_draws
-from lwa.diagnostics.running import Running
+from lwa.diagnostics.running import Moments, Running
 
-INTERVAL = (0.055, 0.945)
-"""Between which quantiles 89 % of the draws lie, as ArviZ's table has it."""
+SHARES = [0.055, 0.5, 0.945]
+"""Quantiles: between the first and the last lie 89 % of the draws, as in ArviZ's table."""
 FEWEST = 8
 """Draws a chain from which autocorrelations are looked at."""
 
@@ -87,42 +87,37 @@ def scalars(posterior: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
     return np.concatenate(flat, -1)
 
 
-def table_of_draws(names: list[str], values: NDArray[np.float64], superchains: int) -> Table:
-    """Of draws `(chains, draws, scalars)`: where ArviZ is not installed."""
-    state = running.of_draws(values)
-    ess, _ = running.effective(state)
-    half = values.shape[1] // 2
-    if values.shape[1] >= FEWEST:
-        ess = effective_draws(values)
-    if superchains == len(values) and half > 1:  # each chain is its own: halves of chains are compared, as ArviZ does
-        halves = np.stack([values[:, :half], values[:, -half:]], axis=1).reshape(-1, half, values.shape[-1])
-        rhat = {"r_hat": running.nested(running.of_draws(halves), len(halves)).rhat}
+def table_of_draws(names: list[str], posterior: Mapping[str, NDArray[Any]]) -> Table:
+    """Of draws, where ArviZ is not installed."""
+    state, values = running.moments_of(posterior), scalars(posterior)
+    chains, draws, k = values.shape
+    ess = effective_draws(values) if draws >= FEWEST else running.effective(state)[0]
+    half = draws // 2
+    if chains <= running.MANY and half > 1:  # halves of chains are compared, as ArviZ does
+        halves = np.stack([values[:, :half], values[:, -half:]], axis=1).reshape(2 * chains, half, k)
+        rhat = {"r_hat": running.nested(running.moments_of({"": halves}), 2 * chains).rhat}
     else:
-        rhat = {"nested_r_hat": running.nested(state, superchains).rhat}
-    low, middle, high = np.quantile(values, [INTERVAL[0], 0.5, INTERVAL[1]], axis=(0, 1))
+        rhat = {"nested_r_hat": running.nested(state, running.superchains_for(chains)).rhat}
+    found = np.quantile(values, SHARES, axis=(0, 1))
     note = "ArviZ is not installed: these are lwa's own numbers, not rank-normalised."
-    return Table(names, columns_of(state, (low, middle, high), ess) | rhat, note)
+    return Table(names, columns_of(state, found, ess) | rhat, note)
 
 
 def table_of_running(names: list[str], state: Running, superchains: int) -> Table:
     """Of all draws of a run that kept only their summary."""
-    ess, error = running.effective(state)
-    found = running.quantiles(state, [INTERVAL[0], 0.5, INTERVAL[1]])
-    chains, count = len(state.mean), int(state.count)
+    ess, error = running.effective(state.moments)
+    chains, count = len(state.moments.mean), int(state.moments.count)
     sure = f", known to {error:.0%}" if np.isfinite(error) else ""
     note = (
         f"Of {chains:,} chains x {count:,} draws, summarised while they were made: quantiles to "
-        f"{2 * running.REACH / running.CELLS:.3f} sd, ess from the variance of chain means{sure}, R-hat of "
+        f"{2 * running.REACH / running.CELLS:.3f} sd, ess from the variance of chain means{sure}, nested R-hat of "
         f"{superchains} superchains."
     )
-    rhat = {"nested_r_hat": running.nested(state, superchains).rhat}
-    low, middle, high = found
-    return Table(names, columns_of(state, (low, middle, high), ess) | rhat, note)
+    rhat = {"nested_r_hat": running.nested(state.moments, superchains).rhat}
+    return Table(names, columns_of(state.moments, running.quantiles(state.sketch, SHARES), ess) | rhat, note)
 
 
-def columns_of(
-    state: Running, found: tuple[NDArray[np.float64], ...], ess: NDArray[np.float64]
-) -> dict[str, NDArray[np.float64]]:
+def columns_of(state: Moments, found: NDArray[np.float64], ess: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
     """What both tables begin with."""
     low, middle, high = found
     sd = np.sqrt(running.variance(state))
