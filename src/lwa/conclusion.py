@@ -74,6 +74,10 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
         "clock": since_the_call(outcome.clock, seconds - outcome.seconds),
         "tune_clock": since_the_call(outcome.tune_clock, seconds - outcome.seconds),
         "stopped": outcome.stopped,
+        "keep": "all" if outcome.running is None else "summary",
+        "draws_summarised": None if outcome.running is None else int(outcome.running.moments.count),
+        "draws_kept": stats["lp"].shape[1],
+        "superchains": run.superchains,
         "warnings": told,
         "settings": settings.record(),
     }
@@ -81,7 +85,8 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
         warnings.warn(remark, LwaWarning, stacklevel=4)
     origin = Origin(model, run.layout, Polisher(problem, outcome.tuning))
     return Result(
-        posterior, stats, attributes, *labels_of(run), origin, draws.get(UNCONSTRAINED), warmup, warmup_stats
+        posterior, stats, attributes, *labels_of(run), origin, draws.get(UNCONSTRAINED), warmup, warmup_stats, None,
+        outcome.running,
     )  # fmt: skip
 
 

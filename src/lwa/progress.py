@@ -28,7 +28,9 @@ class Display:
             self.bars.stop()
 
     def say(self, text: str) -> None:
-        """One line above the bars."""
+        """One line above the bars, if there is anything to say."""
+        if not text:
+            return
         if self.bars is not None:
             self.bars.console.print(text, highlight=False, markup=False)  # a name such as beta[x] is no markup
         elif self.shown:

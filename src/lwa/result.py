@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import InputError, RunFolderError
-from lwa.run_folder import read_run, write_run
+from lwa.run_folder import kept_in, read_run, write_run
 
 if TYPE_CHECKING:
     import xarray
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MOST_POLISHED = 1000
 """Draws that `fit.polish` corrects in all unless told otherwise: a pass scores every one of them on every row."""
+RUNNING = "running_summary"
+"""The group of the summary of all draws, in a table of one row."""
 UNCONSTRAINED = "unconstrained_posterior"
 """The group of the draws as kernels moved them, as ArviZ calls it."""
 WARMUP, WARMUP_STATS = "warmup_posterior", "warmup_sample_stats"
@@ -42,7 +44,7 @@ class Home(NamedTuple):
     """Where the draws of a run lie that was kept on disk while it went on."""
 
     folder: Path
-    segment: dict[str, Any]
+    segment: dict[str, Any] | None  # None: they were summarised, and only the state of the run is there
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,10 +285,15 @@ class Result:
             {f"{group}/{name}": values for group, held in groups.items() for name, values in (held or {}).items()}
             for groups in (draws, path)
         ]
+        if self.running is not None:
+            parts = {name: value for part in self.running for name, value in part._asdict().items()}
+            tables.append({f"{RUNNING}/{name}": np.asarray(value)[None, None] for name, value in parts.items()})
         description = {"attributes": dict(self.attributes), "dims": dict(self.dims), "coords": dict(self.coords)}
-        if at_home:
+        already: list[dict[str, Any]] | None = None
+        if at_home and self.home is not None:
+            already = [] if self.home.segment is None else [self.home.segment]
+        if already:
             tables = tables[1:]
-        already = [self.home.segment] if at_home and self.home is not None else []
         return write_run(folder, [table for table in tables if table], description, already)
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:
@@ -308,6 +315,8 @@ class Result:
         """Sizes, cost and warnings at a glance."""
         chains = next(iter(self.posterior.values())).shape[0]
         lines = [f"lwa.Result: {chains} chains x {self.draws} draws of {', '.join(self.posterior)}"]
+        if self.running is not None:
+            lines.append(f"  summarised: {int(self.running.moments.count):,} draws a chain, these being the last")
         told = [("target", "target"), ("subset_size", "subset size"), ("seconds", "seconds"), ("stopped", "stopped")]
         lines += [f"  {label}: {self.attributes[key]}" for key, label in told if self.attributes.get(key)]
         if kept := self.attributes.get("certificate"):
@@ -336,19 +345,32 @@ def in_groups(variables: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, NDAr
     return groups
 
 
+def running_of(table: Mapping[str, NDArray[Any]]) -> "Running":
+    """A summary that was saved."""
+    from lwa.diagnostics.running import Moments, Running, Sketch
+
+    def part(fields: tuple[str, ...]) -> list[NDArray[Any]]:
+        return [table[name][0, 0] for name in fields]
+
+    return Running(Moments(*part(Moments._fields)), Sketch(*part(Sketch._fields)))
+
+
 def load(folder: str | os.PathLike[str]) -> Result:
     """A run saved by `fit.save`."""
     variables, manifest = read_run(folder)
     groups = in_groups(variables)
     try:
-        if strange := set(groups) - {"posterior", "sample_stats", UNCONSTRAINED, WARMUP, WARMUP_STATS}:
+        if strange := set(groups) - {"posterior", "sample_stats", UNCONSTRAINED, WARMUP, WARMUP_STATS, RUNNING}:
             raise KeyError(strange.pop())
         posterior, stats = groups["posterior"], groups["sample_stats"]
         described = manifest["attributes"], manifest["dims"], manifest["coords"]
-        home = next((Home(Path(folder), one) for one in manifest.get("segments", []) if "record" in one), None)
+        streamed = next((one for one in manifest.get("segments", []) if "record" in one), None)
+        over = "segments" in manifest  # else it still goes on
+        home = Home(Path(folder), streamed) if over and kept_in(Path(folder)) else None
+        summarised = groups.get(RUNNING)
         return Result(
             posterior, stats, *described, None, groups.get(UNCONSTRAINED), groups.get(WARMUP), groups.get(WARMUP_STATS),
-            home,
+            home, None if summarised is None else running_of(summarised),
         )  # fmt: skip
     except KeyError as error:
         raise RunFolderError(f"{folder} is damaged: {error} is missing or unknown. Restore it from a copy.") from None

@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.algorithm import Subset
-from lwa.blocks import Player, Run, Sofar, kept_of, recorder_of
+from lwa.blocks import Player, Run, Sofar, kept_of, last_draws, recorder_of, summary_around
 from lwa.conclusion import variables_of
+from lwa.diagnostics.running import Running
 from lwa.errors import RunFolderError
 from lwa.exact import surrogates_of
 from lwa.pipeline import Held
 from lwa.recording import Kept, Recorder
+from lwa.retention import retention_of
 from lwa.run_folder.generations import Arrays, Generation, write
 from lwa.run_folder.saved import MANIFEST
 from lwa.run_folder.stream import FILE, Stream, record_of, stream_of
@@ -82,8 +84,10 @@ class Folder:
         if sofar.tuned is None:
             sofar.memory = deque([arrays["memory"]] if len(arrays["memory"]) else [])
         else:
-            sofar.recorder = recorder_of(self.run, sofar.thinning)
+            sofar.retention, _ = retention_of(self.run.settings, self.run.memory, self.run.settings.draws)
+            sofar.recorder = recorder_of(self.run, sofar.thinning, sofar.retention.room)
             put_back(sofar.recorder, "draws", arrays, self.run)
+            sofar.running = running_back(sofar, arrays, self.run)
             for cohort in self.run.cohorts:
                 cohort.freeze()
         up = take_up_tuned if head["surrogates"] else take_up_cohort
@@ -105,9 +109,13 @@ class Folder:
         """The last generation, and all draws: views of their file, or copies where it takes no more."""
         try:
             self.keep(player, sofar)
+            if sofar.retention.summarised:
+                return variables_of(self.run, last_draws(sofar, self.run))
             return self.stream.variables()
         except RunFolderError as error:
             self.failed = str(error)
+            if sofar.retention.summarised:
+                return variables_of(self.run, last_draws(sofar, self.run))
             there, left = self.stream.variables(), self._ready(sofar)
             if left == 0:
                 return there
@@ -140,8 +148,8 @@ class Folder:
             sofar.recorder.drop(ready)  # only now that they are on disk
 
     def _ready(self, sofar: Sofar) -> int:
-        """Draws that every chain has, and that are not on disk."""
-        if sofar.tuned is None:
+        """Draws that every chain has, and that are not on disk, but belong there."""
+        if sofar.tuned is None or sofar.retention.summarised:
             return 0
         return max(0, min(self.run.settings.draws, sofar.draws) - self.stream.draws)
 
@@ -159,12 +167,14 @@ class Folder:
             arrays["memory"] = np.concatenate(sofar.memory) if sofar.memory else empty
         else:
             put_down(sofar.recorder, "draws", arrays)
+            leaves_down("running", sofar.running, arrays)
         down = put_down_tuned if sofar.surrogates else put_down_cohort
         cohorts = [down(cohort, f"cohort{number}", arrays) for number, cohort in enumerate(self.run.cohorts)]
         put_down_surrogates(sofar, arrays)
         head = {
             "description": self.description,
             "stream": self.stream.segment(),
+            "draws": 0 if sofar.tuned is None else min(self.run.settings.draws, sofar.draws),
             "tuned": sofar.tuned,
             "thinning": sofar.thinning,
             "block": player.blocks.moves,
@@ -208,6 +218,16 @@ def put_back(recorder: Recorder, name: str, arrays: Arrays, run: Run) -> None:
         for found, own in zip(jax.tree.leaves(recorder.buffer), jax.tree.leaves(like), strict=True):
             if found.shape != (own.shape[0], held, *own.shape[2:]):
                 raise ValueError(f"draws of shape {found.shape} in place of {(own.shape[0], held, *own.shape[2:])}")
+
+
+def running_back(sofar: Sofar, arrays: Arrays, run: Run) -> Running | None:
+    """The summary of the draws so far, where there is one."""
+    if not sofar.retention.summarised or "running.0" not in arrays:
+        return None
+    like = summary_around(run, np.zeros((1, 1, run.problem.target.model.dimension)))
+    state = jax.tree.map(np.array, leaves_back("running", like, arrays))
+    require_alike(state, like)
+    return state
 
 
 def put_down_cohort(cohort: Playing, name: str, arrays: Arrays) -> dict[str, Any]:
