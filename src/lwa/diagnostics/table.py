@@ -111,8 +111,8 @@ def table_of_running(names: list[str], state: Running, superchains: int) -> Tabl
     sd = np.sqrt(running.variance(state.moments))
     cell = 2 * running.REACH / running.CELLS * np.max(state.sketch.scale[sd > 0] / sd[sd > 0], initial=0.0)
     note = (
-        f"Of {chains:,} chains x {count:,} draws, summarised while they were made: quantiles to {cell:.1g} sd, ess from the "
-        f"variance of chain means{sure}, nested R-hat of {superchains} superchains."
+        f"Of {chains:,} chains x {count:,} draws, summarised while they were made: quantiles to {cell:.1g} sd, ess "
+        f"from the variance of chain means{sure}, nested R-hat of {superchains} superchains."
     )
     rhat = {"nested_r_hat": running.nested(state.moments, superchains).rhat}
     return Table(names, columns_of(state.moments, running.quantiles(state.sketch, SHARES), ess) | rhat, note)
