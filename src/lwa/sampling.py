@@ -128,8 +128,10 @@ def sample(
     refresh_steps
         L, the θ moves after a refresh of U. θ's law is the mixture Σ_U ν(U) π(θ|Y_U) only as L grows.
     initvals
-        A θ for all chains or a list of one a chain, inside the model's constraints. Else each chain starts at its own
-        `prior_draw`, or at `init`.
+        A θ for all chains or a list of one a chain, inside the model's constraints. Else each chain starts at a draw
+        of its own, from the Gaussian at θ̂ for `"calibrated"`, else `prior_draw`; or at `init` where there is neither.
+        More than 64 chains share such starts: 16 superchains, neighbours together, from 2 sds around θ̂ or from the
+        prior, so that `fit.nested_rhat()` can tell whether they have forgotten them.
     leverage
         For `"calibrated"`: draw rows by their share of the curvature, and weigh them accordingly. `"auto"` does so
         where single rows matter, as with rare dummies or heavy tails.
