@@ -45,6 +45,7 @@ def same_summary(fit, whole):
         assert ours[name].shape == whole.posterior[name].shape[2:]
 
 
+@pytest.mark.filterwarnings("ignore:tune=0 is less")
 @pytest.mark.parametrize("tune", [64, 0])
 def test_a_summary_is_that_of_all_draws_and_the_last_are_kept(small, tune):
     whole = sample(**LONG, tune=tune, keep="all")

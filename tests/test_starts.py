@@ -116,9 +116,12 @@ def test_a_start_where_some_rows_are_impossible_names_them():
 
 
 MANY_CHAINS = STAY | {"chains": 70}
+REMEMBERED = pytest.mark.filterwarnings("ignore::lwa.LwaWarning")
+"""One move in, chains are where they began, and that is said."""
 
 
 @pytest.mark.parametrize("chains", [64, 70])
+@REMEMBERED
 def test_many_chains_begin_together_in_superchains(chains):
     model = lwa.Model(log_likelihood, log_prior, 0.0, prior_draw=lambda key: 10.0 * jax.random.normal(key))
     fit = sample(model, **MANY_CHAINS | {"chains": chains})
@@ -135,6 +138,7 @@ def test_many_chains_begin_together_in_superchains(chains):
     assert fit.nested_rhat()["theta"] > 100  # nothing is forgotten yet
 
 
+@REMEMBERED
 def test_many_chains_begin_wide_around_the_reference():
     """Two sds of the posterior, over the superchains of six seeds."""
     options = MANY_CHAINS | {"target": "calibrated", "subset_size": 20}
@@ -144,6 +148,7 @@ def test_many_chains_begin_wide_around_the_reference():
     assert wide.std() == pytest.approx(2.0, rel=0.25)
 
 
+@REMEMBERED
 def test_given_starts_are_taken_as_they_are_however_many():
     fit = sample(initvals=[0.01 * chain for chain in range(70)], **MANY_CHAINS)
     np.testing.assert_allclose(starts(fit), 0.01 * np.arange(70), atol=1e-4)
@@ -151,6 +156,7 @@ def test_given_starts_are_taken_as_they_are_however_many():
     assert sample(**MANY_CHAINS).attributes["superchains"] is None  # all at init: there is nothing to tell apart
 
 
+@REMEMBERED
 def test_a_chain_whose_target_is_not_finite_takes_the_next_start_of_its_superchain():
     model = lwa.Model(
         log_likelihood,
