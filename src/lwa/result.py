@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MOST_POLISHED = 1000
 """Draws that `fit.polish` corrects in all unless told otherwise: a pass scores every one of them on every row."""
+FEWEST_OF_ARVIZ = 4
+"""Draws a chain with which ArviZ has anything to say of mixing."""
 RUNNING = "running_summary"
 """The group of the summary of all draws, in a table of one row."""
 UNCONSTRAINED = "unconstrained_posterior"
@@ -124,26 +126,30 @@ class Result:
     def summary(self, **options: Any) -> Any:
         """ArviZ's table: mean, sd, intervals, effective draws, R-hat. Options are those of `arviz.summary`.
 
-        A pandas.DataFrame. Where ArviZ is not installed, or only a summary of the draws was kept, it is a
-        `lwa.diagnostics.table.Table` of lwa's own numbers, which says so; it takes no options.
+        A pandas.DataFrame. Where ArviZ is not installed, only a summary of the draws was kept, or many chains have too
+        few draws for it, it is a `lwa.diagnostics.table.Table` of lwa's own numbers, which says so; it takes no
+        options.
         """
         if self.draws == 0:
             raise InputError(f"There are no draws to summarise: {self.attributes.get('stopped', 'none were kept')}.")
-        if self.running is not None:
-            return self._own_table()
+        from lwa.diagnostics.running import MANY
+
+        chains = len(next(iter(self.posterior.values())))
+        if self.running is not None or (chains > MANY and self.draws < FEWEST_OF_ARVIZ):
+            return self.own_table(f"ArviZ needs {FEWEST_OF_ARVIZ} draws a chain")
         try:
             import arviz
         except ImportError:
-            return self._own_table()
+            return self.own_table("ArviZ is not installed")
         return arviz.summary(self.idata, **options)
 
-    def _own_table(self) -> "Table":
-        """The same without ArviZ, or of draws that were summarised."""
+    def own_table(self, why: str = "Chains are many") -> "Table":
+        """The same without ArviZ, and why: of all draws where they were summarised; of many chains nested R-hat."""
         from lwa.diagnostics.table import scalar_names, table_of_draws, table_of_running
 
         names = scalar_names(self.posterior, self.dims, self.coords)
         if self.running is None:
-            return table_of_draws(names, self.posterior)
+            return table_of_draws(names, self.posterior, why)
         return table_of_running(names, self.running, self._superchains)
 
     @property

@@ -87,20 +87,19 @@ def scalars(posterior: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
     return np.concatenate(flat, -1)
 
 
-def table_of_draws(names: list[str], posterior: Mapping[str, NDArray[Any]]) -> Table:
-    """Of draws, where ArviZ is not installed."""
+def table_of_draws(names: list[str], posterior: Mapping[str, NDArray[Any]], why: str) -> Table:
+    """Of draws that are there, where ArviZ's table will not do, and why."""
     state, values = running.moments_of(posterior), scalars(posterior)
     chains, draws, k = values.shape
-    ess = effective_draws(values) if draws >= FEWEST else running.effective(state)[0]
-    half = draws // 2
-    if chains <= running.MANY and half > 1:  # halves of chains are compared, as ArviZ does
+    few, half = chains <= running.MANY, draws // 2
+    ess = effective_draws(values) if few and draws >= FEWEST else running.effective(state)[0]
+    if few and half > 1:  # halves of chains are compared, as ArviZ does
         halves = np.stack([values[:, :half], values[:, -half:]], axis=1).reshape(2 * chains, half, k)
         rhat = {"r_hat": running.nested(running.moments_of({"": halves}), 2 * chains).rhat}
     else:
         rhat = {"nested_r_hat": running.nested(state, running.superchains_for(chains)).rhat}
-    found = np.quantile(values, SHARES, axis=(0, 1))
-    note = "ArviZ is not installed: these are lwa's own numbers, not rank-normalised."
-    return Table(names, columns_of(state, found, ess) | rhat, note)
+    found = np.stack([np.quantile(values[..., i], SHARES) for i in range(k)], axis=1)
+    return Table(names, columns_of(state, found, ess) | rhat, f"{why}: these are lwa's own numbers.")
 
 
 def table_of_running(names: list[str], state: Running, superchains: int) -> Table:

@@ -2,11 +2,13 @@
 
 import warnings
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lwa.diagnostics.running import MANY, SUPERCHAINS
 from lwa.diagnostics.table import scalar_names, scalars
 
 if TYPE_CHECKING:
@@ -16,6 +18,8 @@ RHAT = 1.01
 """Above it chains disagree (Vehtari et al., 2021)."""
 DRAWS_A_CHAIN = 100
 """Effective draws, for each chain, below which quantiles and R-hat itself are not to be relied on (same place)."""
+SHOWN = 16
+"""Chains that pictures show: more lines would hide each other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,13 +29,43 @@ class Reading:
     fit: "Result"
     names: list[str]
     draws: NDArray[np.float64]
-    table: dict[str, NDArray[np.float64]]  # ArviZ's columns; empty where there are no draws
+    table: dict[str, NDArray[np.float64]]  # ArviZ's columns, or lwa's own of them; empty where there are no draws
     interval: tuple[str, str]  # the columns of the interval's ends
+    note: str = ""  # where the table is lwa's own, what it is of
 
     @property
     def chains(self) -> int:
         """How many there are."""
         return self.draws.shape[1]
+
+    @property
+    def shown(self) -> NDArray[np.int64]:
+        """Chains that pictures show, from all over them."""
+        count = min(self.chains, SHOWN)
+        return np.arange(count) * self.chains // max(1, count)
+
+    @property
+    def shown_in_words(self) -> str:
+        """What to say of that."""
+        if self.chains <= SHOWN:
+            return ""
+        return f" Of {self.chains:,} chains {SHOWN} are shown, from all over them."
+
+    @property
+    def few(self) -> int:
+        """Effective draws under which a parameter has few; where chains are many, a superchain counts as one."""
+        return DRAWS_A_CHAIN * (self.chains if self.chains <= MANY else SUPERCHAINS)
+
+    @property
+    def few_in_words(self) -> str:
+        """The same."""
+        each = f"{DRAWS_A_CHAIN} effective draws a chain"
+        return each if self.chains <= MANY else f"{self.few:,} effective draws in all"
+
+    @property
+    def worth(self) -> list[str]:
+        """The columns of effective draws."""
+        return [column for column in ("ess_bulk", "ess_tail") if column in self.table]
 
     @property
     def told(self) -> Any:
@@ -56,7 +90,7 @@ class Reading:
     @property
     def scarce(self) -> NDArray[np.bool_]:
         """Scalars with few effective draws."""
-        return ~(np.minimum(self.table["ess_bulk"], self.table["ess_tail"]) >= DRAWS_A_CHAIN * self.chains)
+        return ~(np.min([self.table[column] for column in self.worth], axis=0) >= self.few)
 
     @property
     def worst_first(self) -> NDArray[np.int64]:
@@ -68,8 +102,19 @@ def read(fit: "Result") -> Reading:
     """Every scalar of the posterior, derived quantities included, in the order of ArviZ's table."""
     names = scalar_names(fit.posterior, fit.dims, fit.coords)
     draws = np.moveaxis(scalars(fit.posterior), -1, 0)
-    table, interval = summary_of(draws)
-    return Reading(fit, names, draws, table, interval)
+    own = fit.running is not None or (draws.size > 0 and (draws.shape[1] > MANY or not find_spec("arviz")))
+    if own:
+        return Reading(fit, names, draws, *summary_of_own(fit))
+    return Reading(fit, names, draws, *summary_of(draws))
+
+
+def summary_of_own(fit: "Result") -> tuple[dict[str, NDArray[np.float64]], tuple[str, str], str]:
+    """lwa's table, of all draws where they were summarised, under ArviZ's names; and what it says of itself."""
+    found = fit.own_table()
+    columns = dict(found.columns)
+    rhat = columns.pop("nested_r_hat", None)
+    columns |= {"ess_bulk": columns.pop("ess"), "r_hat": columns.pop("r_hat") if rhat is None else rhat}
+    return columns, ("eti89_lb", "eti89_ub"), found.note
 
 
 def summary_of(draws: NDArray[np.float64]) -> tuple[dict[str, NDArray[np.float64]], tuple[str, str]]:
