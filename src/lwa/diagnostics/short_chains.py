@@ -3,37 +3,47 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import fdtri
 
-from lwa.diagnostics.running import Moments, effective, nested
+from lwa.diagnostics.running import Moments, Nested, effective, nested
 
 TOLERANCE = 0.004
 """What nested R-hat may exceed 1 by, chance apart: the mean of a superchain is then 0.09 sd off at most, √0.008."""
 ERROR = 0.01
 """How often chains that have forgotten their start are said to remember it, over all parameters together."""
+RHAT = 1.01
+"""R-hat above which chains disagree, where nothing is known of chance (Vehtari et al., 2021)."""
 TIMES = 3.0
 """Autocorrelation times that a chain's draws should span: over fewer, it has not moved through the posterior once."""
 
 
-def remembering(state: Moments, superchains: int | None, names: Sequence[str], tune: int) -> str:
-    """Says so where chains still remember where they began; nothing where starts tell nothing.
+def limits(found: Nested, chains: int, superchains: int) -> NDArray[np.float64]:
+    """Nested R-hat that chains may have which have forgotten their start, of each scalar.
 
     Under independence, the variance between the means of K superchains over what is expected of it by chance,
-    Var_m θ̄_mk / M, has the law F(K - 1, K (M - 1)). It must exceed its quantile, and n-R-hat the tolerance besides.
+    Var_m θ̄_mk / M, has the law F(K - 1, K (M - 1)). Its quantile is allowed for, and the tolerance.
     """
-    chains, count = len(state.mean), int(state.count)
-    if superchains is None or chains < 2 * superchains or count == 0:
+    if chains < 2 * superchains:  # a superchain of one chain says nothing of chance
+        return np.full(len(found.rhat), RHAT)
+    quantile = fdtri(superchains - 1, chains - superchains, 1 - ERROR / len(found.rhat))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.sqrt(1 + quantile * found.chance / found.within) + TOLERANCE
+
+
+def remembering(state: Moments, superchains: int | None, names: Sequence[str], tune: int) -> str:
+    """Says so where chains still remember where they began; nothing where starts tell nothing."""
+    chains = len(state.mean)
+    if superchains is None or chains < 2 * superchains or int(state.count) == 0:
         return ""
     found = nested(state, superchains)
-    chance = fdtri(superchains - 1, chains - superchains, 1 - ERROR / len(names))
-    excess = np.nan_to_num((found.between - chance * found.chance) / found.within)
-    worst = int(np.argmax(excess))
-    if excess[worst] <= (1 + TOLERANCE) ** 2 - 1:
+    most = limits(found, chains, superchains)
+    worst = int(np.argmax(np.nan_to_num(found.rhat - most, nan=-1.0)))
+    if not found.rhat[worst] > most[worst]:
         return ""
     return (
         f"Chains still remember where they began: nested R-hat of {names[worst]} is {found.rhat[worst]:.4g}, over "
-        f"{superchains} groups of chains that share a start, where at most "
-        f"{np.sqrt(1 + chance * found.chance[worst] / found.within[worst]) + TOLERANCE:.3f} is expected. "
+        f"{superchains} groups of chains that share a start, where at most {most[worst]:.3f} is expected. "
         f"Pass tune={longer(max(100, 2 * tune))}."
     )
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from lwa.diagnostics import running
 from lwa.diagnostics.monte_carlo_error import effective_draws
 from lwa.diagnostics.running import Moments, Running
+from lwa.diagnostics.short_chains import limits
 
 SHARES = [0.055, 0.5, 0.945]
 """Quantiles: between the first and the last lie 89 % of the draws, as in ArviZ's table."""
@@ -24,6 +25,7 @@ class Table:
     names: list[str]
     columns: Mapping[str, NDArray[np.float64]]
     note: str
+    most: NDArray[np.float64] | None = None  # nested R-hat that chance may leave
 
     def __getitem__(self, column: str) -> NDArray[np.float64]:
         """A column."""
@@ -91,30 +93,33 @@ def table_of_draws(names: list[str], posterior: Mapping[str, NDArray[Any]], why:
     """Of draws that are there, where ArviZ's table will not do, and why."""
     state, values = running.moments_of(posterior), scalars(posterior)
     chains, draws, k = values.shape
-    few, half = chains <= running.MANY, draws // 2
-    ess = effective_draws(values) if few and draws >= FEWEST else running.effective(state)[0]
-    if few and half > 1:  # halves of chains are compared, as ArviZ does
-        halves = np.stack([values[:, :half], values[:, -half:]], axis=1).reshape(2 * chains, half, k)
-        rhat = {"r_hat": running.nested(running.moments_of({"": halves}), 2 * chains).rhat}
-    else:
-        rhat = {"nested_r_hat": running.nested(state, running.superchains_for(chains)).rhat}
     found = np.stack([np.quantile(values[..., i], SHARES) for i in range(k)], axis=1)
-    return Table(names, columns_of(state, found, ess) | rhat, f"{why}: these are lwa's own numbers.")
+    note, half = f"{why}: these are lwa's own numbers.", draws // 2
+    if chains > running.MANY or half < 2:
+        return many_chains(names, state, found, running.superchains_for(chains), note)
+    ess = effective_draws(values) if draws >= FEWEST else running.effective(state)[0]
+    halves = np.stack([values[:, :half], values[:, -half:]], axis=1).reshape(2 * chains, half, k)  # as ArviZ does
+    rhat = running.nested(running.moments_of({"": halves}), 2 * chains).rhat
+    return Table(names, columns_of(state, found, ess) | {"r_hat": rhat}, note)
 
 
 def table_of_running(names: list[str], state: Running, superchains: int) -> Table:
     """Of all draws of a run that kept only their summary."""
-    ess, error = running.effective(state.moments)
     chains, count = len(state.moments.mean), int(state.moments.count)
-    sure = f", known to {error:.0%}" if np.isfinite(error) else ""
     sd = np.sqrt(running.variance(state.moments))
     cell = 2 * running.REACH / running.CELLS * np.max(state.sketch.scale[sd > 0] / sd[sd > 0], initial=0.0)
-    note = (
-        f"Of {chains:,} chains x {count:,} draws, summarised while they were made: quantiles to {cell:.1g} sd, ess "
-        f"from the variance of chain means{sure}, nested R-hat of {superchains} superchains."
-    )
-    rhat = {"nested_r_hat": running.nested(state.moments, superchains).rhat}
-    return Table(names, columns_of(state.moments, running.quantiles(state.sketch, SHARES), ess) | rhat, note)
+    note = f"Of {chains:,} chains x {count:,} draws, summarised while they were made: quantiles to {cell:.1g} sd."
+    return many_chains(names, state.moments, running.quantiles(state.sketch, SHARES), superchains, note)
+
+
+def many_chains(names: list[str], state: Moments, found: NDArray[np.float64], superchains: int, note: str) -> Table:
+    """Mixing as the means of chains tell it."""
+    ess, error = running.effective(state)
+    rhat = running.nested(state, superchains)
+    sure = f", known to {error:.0%}" if np.isfinite(error) else ""
+    note += f" ess from the variance of chain means{sure}; nested R-hat of {superchains} superchains."
+    columns = columns_of(state, found, ess) | {"nested_r_hat": rhat.rhat}
+    return Table(names, columns, note, limits(rhat, len(state.mean), superchains))
 
 
 def columns_of(state: Moments, found: NDArray[np.float64], ess: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from lwa.report.markup import Markup, folded, tag
 from lwa.report.numbers import decimals_of, fixed
 from lwa.report.pictures import MOST, axis, densities_of, key_to_chains, panels
-from lwa.report.reading import RHAT, Reading
+from lwa.report.reading import Reading
 
 LINES = 25
 """Parameters of a table or a forest that are seen at once."""
@@ -27,7 +27,10 @@ def table(reading: Reading) -> Markup:
         return tag("div", tag("table", head, tag("tbody", *some)), class_="scroll")
 
     rest = lines[LINES:]
-    note = f"ESS: effective draws. Marked (!): R-hat above {RHAT}, or fewer than {reading.few_in_words}. {reading.note}"
+    note = (
+        f"ESS: effective draws. Marked (!): R-hat {reading.disagreeing_in_words}, or fewer than "
+        f"{reading.few_in_words}. {reading.note}"
+    )
     more = folded(f"{len(rest):,} more parameters", part(rest)) if rest else None
     return tag("section", tag("h2", "Parameters"), part(lines[:LINES]), more, tag("p", note, class_="note"), id="table")
 
@@ -42,7 +45,7 @@ def table_line(reading: Reading, i: int) -> Markup:
         words = f"{int(value)}" if np.isfinite(value) else str(value)
         cells.append(tag("td", words, class_=None if value >= reading.few else "flag"))
     rhat = float(reading.table["r_hat"][i])
-    cells.append(tag("td", fixed(rhat, 3), class_="flag" if rhat > RHAT else None))
+    cells.append(tag("td", fixed(rhat, 3), class_="flag" if reading.disagreeing[i] else None))
     return tag("tr", tag("th", reading.names[i], scope="row"), *cells)
 
 

@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.diagnostics.running import MANY, SUPERCHAINS
+from lwa.diagnostics.short_chains import RHAT
 from lwa.diagnostics.table import scalar_names, scalars
 
 if TYPE_CHECKING:
     from lwa.result import Result
 
-RHAT = 1.01
-"""Above it chains disagree (Vehtari et al., 2021)."""
 DRAWS_A_CHAIN = 100
 """Effective draws, for each chain, below which quantiles and R-hat itself are not to be relied on (same place)."""
 SHOWN = 16
@@ -85,7 +84,12 @@ class Reading:
     @property
     def disagreeing(self) -> NDArray[np.bool_]:
         """Scalars whose chains disagree."""
-        return self.table["r_hat"] > RHAT
+        return self.table["r_hat"] > self.table.get("most", RHAT)
+
+    @property
+    def disagreeing_in_words(self) -> str:
+        """What makes one of these."""
+        return "above what chance leaves" if "most" in self.table else f"above {RHAT}"
 
     @property
     def scarce(self) -> NDArray[np.bool_]:
@@ -112,8 +116,9 @@ def summary_of_own(fit: "Result") -> tuple[dict[str, NDArray[np.float64]], tuple
     """lwa's table, of all draws where they were summarised, under ArviZ's names; and what it says of itself."""
     found = fit.own_table()
     columns = dict(found.columns)
-    rhat = columns.pop("nested_r_hat", None)
-    columns |= {"ess_bulk": columns.pop("ess"), "r_hat": columns.pop("r_hat") if rhat is None else rhat}
+    rhat = columns.pop("nested_r_hat" if "nested_r_hat" in columns else "r_hat")
+    columns |= {"ess_bulk": columns.pop("ess"), "r_hat": rhat}
+    columns |= {} if found.most is None else {"most": found.most}
     return columns, ("eti89_lb", "eti89_ub"), found.note
 
 
