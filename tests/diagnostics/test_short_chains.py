@@ -66,7 +66,7 @@ def test_draws_that_span_too_little():
 def test_a_tune_that_spans_too_little():
     state = moments(autoregression(0.9, 400))
     told = scarcely_moving(state, ["x"], 10, 300)
-    assert told.startswith("tune=300 is less than 3 times the 1")
+    assert told.startswith("tune=300 is less than 3 times what a chain needs to forget where it was, about 1")
     assert scarcely_moving(state, ["x"], 10, 3000) == ""
 
 

@@ -68,8 +68,8 @@ def scarcely_moving(state: Moments, names: Sequence[str], thinning: int, tune: i
         )
     if tune < TIMES * tau * thinning:
         return (
-            f"tune={tune} is less than {TIMES:.0f} times the {tau * thinning:.0f} moves in which a chain forgets where "
-            f"it was. Pass tune={longer(int(np.ceil(10 * tau * thinning)))}."
+            f"tune={tune} is less than {TIMES:.0f} times what a chain needs to forget where it was, about "
+            f"{tau * thinning:.1f} moves. Pass tune={longer(int(np.ceil(10 * tau * thinning)))}."
         )
     return ""
 
