@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lwa
+from lwa import retention
 from lwa.cli import as_options
 from lwa.diagnostics.certificate import Certificate
 from lwa.for_scripts import plain
@@ -83,6 +84,32 @@ def test_from_a_csv_to_a_page(call, place):
     assert (code, out) == (2, "")
     assert err == "lwa: runs/fit holds a run already. Pass --overwrite to replace it, or --out with a new folder.\n"
     assert lwa.load("runs/fit").attributes["command"] == typed
+
+
+def test_many_chains_of_which_a_summary_is_kept(call, place, monkeypatch):
+    monkeypatch.setattr(retention, "LAST_BYTES", 100_000)
+    many = ["--chains", "80", "--keep", "summary", "--subset-size", "100", "--tune", "100", "--seed", "1"]
+    code, out, err = call("fit", "delay ~ distance", "flights.csv", *many, "--draws", "40")
+    assert code == 0
+    assert "80 chains x 40 draws would be" in err
+    assert "nested_r_hat" in out
+    assert "Of 80 chains x 40 draws, summarised while they were made" in out
+    assert "Certificate: " in out
+    fit = lwa.load("runs/fit")
+    assert fit.draws < 40
+    assert "command" in fit.attributes
+    page = Path("runs/fit/report.html").read_text(encoding="utf-8")
+    assert f"80 chains × 40 draws (summarised; pictures have the last {fit.draws})" in page
+    assert "Of 80 chains 16 are shown" in page
+    code, out, _ = call("resume", "runs/fit", "--draws", "60", "--json")
+    assert code == 0
+    told = json.loads(out)
+    assert told["draws"] == fit.draws
+    assert told["summary"]["beta[distance]"]["nested_r_hat"] < 1.1
+    assert lwa.load("runs/fit").attributes["draws_summarised"] == 60
+    code, _, err = call("fit", "delay ~ distance", "flights.csv", "--keep", "some", "--out", "other")
+    assert code == 2
+    assert "--keep 'some' is not known. Valid: 'auto', 'all', 'summary'. Pass --keep 'auto', for example." in err
 
 
 def read_strictly(text):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lwa.pipeline import Moves
-from lwa.recording import Kept, Recorder, stack
+from lwa.recording import Kept, Recorder, kept_by
 
 CHAINS, D, ROWS = 2, 3, 20
 EXTRA = {"diverging": np.bool_(False), "n_steps": np.int32(0), "energy": np.float64(0)}
@@ -92,42 +92,67 @@ def a_run(draw):
     return moves, draw(st.integers(1, 7)), draw(st.lists(st.integers(0, length), max_size=8))
 
 
-def recorded(moves, thinning, cuts):
-    recorders = [Recorder(thinning, ROWS, EXTRA) for _ in range(CHAINS)]
+def recorded(moves, thinning, cuts, chains=CHAINS, room=0):
+    recorder = Recorder(chains, thinning, ROWS, EXTRA, room)
     for chunk in in_chunks(moves, cuts):
-        for chain, recorder in enumerate(recorders):
-            recorder.add(chunk, chain)
-    return recorders
+        for cohort in range(-(-chains // CHAINS)):
+            recorder.add(chunk, cohort * CHAINS)
+    return recorder
+
+
+def of_chain(recorder, chain):
+    """What is here of one chain."""
+    length = int(recorder.counts[chain]) - recorder.taken
+    return jax.tree.map(lambda leaf: leaf[chain, :length], recorder.all()) if length else None
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
-@given(a_run())
-def test_recorder_is_the_brute_force_loop(example):
+@given(a_run(), st.integers(0, 20))
+def test_recorder_is_the_brute_force_loop(example, room):
     moves, thinning, cuts = example
-    for chain, recorder in enumerate(recorded(moves, thinning, cuts)):
+    recorder = recorded(moves, thinning, cuts, room=room)
+    counts, missing = [], []
+    for chain in range(CHAINS):
         expected, transitions = brute(moves, chain, thinning)
-        assert recorder.count == len(expected)
-        assert recorder.missing(100) == 100 * thinning - transitions
+        counts.append(len(expected))
+        missing.append(100 * thinning - transitions)
         if expected:
-            assert_kept(recorder.all(), expected)
-        assert recorder.all().theta.shape == (len(expected), D)
-        assert recorder.all().n_rows_read.dtype == np.int64
-        assert recorder.all().theta.dtype == np.float64
+            kept = of_chain(recorder, chain)
+            assert_kept(kept, expected)
+            assert kept.n_rows_read.dtype == np.int64
+            assert kept.theta.dtype == np.float64
+    assert recorder.counts.tolist() == counts
+    assert recorder.missing(100) == max(missing)
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(a_run())
 def test_where_a_run_is_cut_into_blocks_changes_no_bit(example):
     moves, thinning, cuts = example
-    for cut, whole in zip(recorded(moves, thinning, cuts), recorded(moves, thinning, []), strict=True):
-        assert [a.tobytes() for a in jax.tree.leaves(cut.all())] == [b.tobytes() for b in jax.tree.leaves(whole.all())]
+    cut, whole = recorded(moves, thinning, cuts), recorded(moves, thinning, [])
+    for chain in range(CHAINS):
+        ours, theirs = (jax.tree.leaves(of_chain(one, chain)) for one in (cut, whole))
+        assert [a.tobytes() for a in ours] == [b.tobytes() for b in theirs]
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(a_run())
+def test_chains_of_several_cohorts_the_last_filled_up(example):
+    """Five chains in cohorts of two: the sixth is nobody's."""
+    moves, thinning, cuts = example
+    recorder = recorded(moves, thinning, cuts, chains=5)
+    assert len(recorder.counts) == 5
+    for chain in range(5):
+        expected, _ = brute(moves, chain % CHAINS, thinning)
+        if expected:
+            assert_kept(of_chain(recorder, chain), expected)
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(a_run(), st.integers(1, 30))
-def test_stack_keeps_what_every_chain_has(example, most):
+def test_kept_is_what_every_chain_has(example, most):
     moves, thinning, cuts = example
-    kept = stack(recorded(moves, thinning, cuts), D, most, EXTRA)
+    kept = kept_by(recorded(moves, thinning, cuts), D, most, EXTRA)
     expected = [brute(moves, chain, thinning)[0] for chain in range(CHAINS)]
     length = min(most, *map(len, expected))
     assert kept.theta.shape == (CHAINS, length, D)
@@ -137,8 +162,36 @@ def test_stack_keeps_what_every_chain_has(example, most):
             assert_kept(jax.tree.map(lambda leaf, chain=chain: leaf[chain], kept), expected[chain][:length])
 
 
-def test_stack_of_nothing():
-    kept = stack([Recorder(1, ROWS, EXTRA) for _ in range(CHAINS)], D, 10, EXTRA)
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(a_run())
+def test_draws_that_are_dropped_on_the_way(example):
+    """Whoever takes draws when there are some, and lets the recorder drop them, has them all in the end."""
+    moves, thinning, cuts = example
+    recorder, taken = Recorder(CHAINS, thinning, ROWS, EXTRA), []
+    for chunk in in_chunks(moves, cuts):
+        recorder.add(chunk)
+        if ready := recorder.held:
+            taken.append(jax.tree.map(np.array, recorder.between(0, ready)))
+            recorder.drop(ready)
+    whole = recorded(moves, thinning, [])
+    assert (recorder.counts == whole.counts).all()
+    if taken:
+        together = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *taken)
+        jax.tree.map(np.testing.assert_array_equal, together, kept_by(whole, D, 100, EXTRA))
+
+
+def test_draws_as_they_are():
+    recorder, rng = Recorder(CHAINS, 1, ROWS, {}), np.random.default_rng(1)
+    made = [rng.normal(size=(CHAINS, 2, D)) for _ in range(3)]
+    for theta in made:
+        rest = theta[..., 0]
+        recorder.put(Kept(theta, rest, rest, rest > 0, rest, rest, np.ones_like(rest, int), {}))
+    assert recorder.count == 6
+    np.testing.assert_array_equal(kept_by(recorder, D, 10, {}).theta, np.concatenate(made, axis=1))
+
+
+def test_nothing_is_kept_of_nothing():
+    kept = kept_by(Recorder(CHAINS, 1, ROWS, EXTRA), D, 10, EXTRA)
     assert kept.theta.shape == (CHAINS, 0, D)
     assert kept.accepted.dtype == bool
     assert kept.n_rows_read.dtype == np.int64

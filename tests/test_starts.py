@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import lwa
+from lwa.diagnostics.running import superchain_of
 from lwa.starts import ATTEMPTS
-from tests.support import log_likelihood, log_prior, run, sample
+from tests.support import Y, log_likelihood, log_prior, run, sample
 
 STAY = {"tune": 0, "thinning": 1, "draws": 1, "kernel": lwa.parameters.RandomWalk(scale=1e-6)}
 """One tiny step, so that the first draw is the start to about a millionth."""
@@ -109,3 +110,60 @@ def test_a_start_where_some_rows_are_impossible_names_them():
 
     with pytest.raises(lwa.ModelError, match=r"Chain 0 .*'theta': 3\.0.*log_likelihood is -inf in \d+ of 20 rows"):
         sample(lwa.Model(truncated, log_prior, 3.0), precision="float32")
+
+
+# Thousands of chains
+
+
+MANY_CHAINS = STAY | {"chains": 70}
+REMEMBERED = pytest.mark.filterwarnings("ignore::lwa.LwaWarning")
+"""One move in, chains are where they began, and that is said."""
+
+
+@pytest.mark.parametrize("chains", [64, 70])
+@REMEMBERED
+def test_many_chains_begin_together_in_superchains(chains):
+    model = lwa.Model(log_likelihood, log_prior, 0.0, prior_draw=lambda key: 10.0 * jax.random.normal(key))
+    fit = sample(model, **MANY_CHAINS | {"chains": chains})
+    first = starts(fit)
+    if chains <= 64:
+        assert len(set(first.tolist())) == chains
+        assert fit.attributes["superchains"] is None
+        return
+    group = superchain_of(chains, 16)
+    assert fit.attributes["superchains"] == 16
+    means = np.array([first[group == k].mean() for k in range(16)])
+    np.testing.assert_allclose(first, means[group], atol=1e-4)
+    assert np.diff(np.sort(means)).min() > 1e-3
+    assert fit.nested_rhat()["theta"] > 100  # nothing is forgotten yet
+
+
+@REMEMBERED
+def test_many_chains_begin_wide_around_the_reference():
+    """Two sds of the posterior, over the superchains of six seeds."""
+    options = MANY_CHAINS | {"target": "calibrated", "subset_size": 20}
+    first = np.concatenate([starts(sample(seed=seed, **options))[::5] for seed in range(6)])
+    sd = 1 / np.sqrt(200 + 1 / 100)
+    wide = (first - Y.sum() / (200 + 1 / 100)) / sd
+    assert wide.std() == pytest.approx(2.0, rel=0.25)
+
+
+@REMEMBERED
+def test_given_starts_are_taken_as_they_are_however_many():
+    fit = sample(initvals=[0.01 * chain for chain in range(70)], **MANY_CHAINS)
+    np.testing.assert_allclose(starts(fit), 0.01 * np.arange(70), atol=1e-4)
+    assert fit.attributes["superchains"] is None
+    assert sample(**MANY_CHAINS).attributes["superchains"] is None  # all at init: there is nothing to tell apart
+
+
+@REMEMBERED
+def test_a_chain_whose_target_is_not_finite_takes_the_next_start_of_its_superchain():
+    model = lwa.Model(
+        log_likelihood,
+        lambda mu: jnp.where(mu > 0, -0.5 * (mu / 10.0) ** 2, -jnp.inf),
+        1.0,
+        prior_draw=lambda key: 10.0 * jax.random.normal(key),
+    )
+    first = starts(sample(model, **MANY_CHAINS))
+    assert (first > 0).all()
+    assert len(np.unique(first.round(2))) <= 16

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from lwa.budget import Meter
 from lwa.diagnostics.autocorrelation import autocorrelation_time
+from lwa.diagnostics.running import MANY, Running, begun, scales_of, update
+from lwa.diagnostics.table import scalars
 from lwa.errors import ExecutorError, ModelError, out_of_memory
 from lwa.exact import Corrected, Surrogate, correct, surrogates_of
 from lwa.layout import Layout
@@ -22,7 +24,8 @@ from lwa.models.check import named
 from lwa.pipeline import ADAPT_EVERY, Moves, Problem
 from lwa.planning import Plan
 from lwa.progress import Display, Interruption, interruptible
-from lwa.recording import Kept, Recorder, stack
+from lwa.recording import Kept, Recorder, kept_by
+from lwa.retention import Memory, Retention, retention_of
 from lwa.rows import Survey
 from lwa.segments import CohortAway, Playing
 from lwa.settings import Settings, keepable
@@ -36,7 +39,9 @@ MOST_INVALID = 0.5
 ENOUGH = 1000
 """Proposals by which that is judged."""
 TUNE_MEMORY = 4096
-"""Moves of tune remembered to choose the thinning."""
+"""Moves of tune remembered to choose the thinning, of as many chains as are not yet many."""
+SKETCHED_FROM = 4096
+"""Values of θ, the last ones of tune, by which it is settled how fine cells of a summary are."""
 MOST_TICKS = 4096
 """Entries of the clock: every second one goes where there are more, since memory must not grow with the run."""
 
@@ -54,6 +59,8 @@ class Run:
     layout: Layout
     accepted: float | None = None  # of the Gaussian's proposals, predicted, where the kernel was chosen by it
     microseconds: float | None = None  # a call of the log-likelihood, where it runs in Python
+    memory: Memory = field(default_factory=Memory)
+    superchains: int | None = None  # groups of chains that began together, where chains are many
 
     @property
     def subset_size(self) -> int:
@@ -88,26 +95,29 @@ class Outcome:
     warmup: Kept | None = None  # the path of tune, where it is kept
     tune_clock: Sequence[tuple[int, float]] = ()  # as `clock`, of that path
     fault: BaseException | None = None  # what the user's function raised once there were draws
+    running: Running | None = None  # of all draws, where only the last ones are kept
 
 
 @dataclass
 class Sofar:
     """A run between two blocks, besides its chains and its player: what its next blocks and its result depend on."""
 
-    path: list[Recorder]  # of tune, where that is kept
+    path: Recorder  # of tune, where that is kept
     memory: deque[NDArray[Any]]  # θ over the last moves of tune, each `(moves, chains, d)`
-    recorders: list[Recorder]  # of draws that no keeper has taken
+    recorder: Recorder  # of draws that no keeper has taken
     tuned: int | None = None  # moves, once tune is over
     thinning: int = 1
     tune_clock: list[tuple[int, float]] = field(default_factory=list)
     surrogates: list[Surrogate] = field(default_factory=list)  # with exact=True, once tune is over
     values: list[NDArray[np.float64]] | None = None  # log π where they are
+    retention: Retention = field(default_factory=Retention)
+    running: Running | None = None  # of the draws that every chain has, where they are summarised
     torn: bool = False  # a block failed half-way: some chains may be further on than what was recorded
 
     @property
     def draws(self) -> int:
         """That every chain has."""
-        return least_kept(self.recorders)
+        return self.recorder.count
 
 
 class Keeper(Protocol):
@@ -131,13 +141,13 @@ def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outco
     threads = len(run.cohorts) if run.layout.plays_away else os.cpu_count()  # those only wait
     with interruptible() as interruption, ThreadPoolExecutor(threads) as pool:
         player = Player(run, meter, interruption, pool)
-        sofar = Sofar(recorders_of(run, settings.thinning or 1), deque(), recorders_of(run, 1))
+        sofar = Sofar(recorder_of(run, settings.thinning or 1), deque(), recorder_of(run, 1))
         if keeper is not None:
             keeper.take_up(player, sofar)
         if sofar.tuned is None:
             tune(player, sofar, display, keeper)
             if not interruption.asked:  # else whoever goes on ends it, after as many moves as were asked for
-                end_tune(player, sofar)
+                display.say(end_tune(player, sofar))
         tuning = jax.tree.map(  # before any move that may fail: those take the memory of the state over
             lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves])[: settings.chains],
             *(cohort.state.tuning for cohort in run.cohorts),
@@ -147,9 +157,9 @@ def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outco
         else:
             display.say(forecast(player, run, sofar.thinning))
             stopped, fault = (keep_exact if settings.exact else keep)(player, sofar, display, keeper)
-        kept = stacked(sofar.recorders, run, settings.draws) if keeper is None else None
+        kept = last_draws(sofar, run) if keeper is None else None
         stored = None if keeper is None else keeper.finish(player, sofar)
-        warmup = stacked(sofar.path, run, settings.tune) if settings.keep_tune else None
+        warmup = kept_of(sofar.path, run, settings.tune) if settings.keep_tune else None
     tuned = player.position if sofar.tuned is None else sofar.tuned
     if tuned < settings.tune and not stopped:
         stopped = f"tune ended after {tuned} of {settings.tune} moves with its share of the budget"
@@ -157,7 +167,7 @@ def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outco
     return Outcome(
         kept, stored, sofar.thinning, player.position, tuned, meter.rows, player.invalid, stopped, seconds,
         player.furthest, player.infeasible / max(1, player.position * settings.chains), tuning, player.rate,
-        player.clock, warmup, sofar.tune_clock, fault,
+        player.clock, warmup, sofar.tune_clock, fault, sofar.running,
     )  # fmt: skip
 
 
@@ -265,8 +275,8 @@ def tune(player: Player, sofar: Sofar, display: Display, keeper: Keeper | None) 
         played = player.play(moves)
         if run.settings.keep_tune:
             record(sofar.path, played)
-            player.tick(least_kept(sofar.path))
-        sofar.memory.append(np.concatenate([done.theta for done in played], axis=1))
+            player.tick(sofar.path.count)
+        sofar.memory.append(remembered(played))
         while sum(map(len, sofar.memory)) - len(sofar.memory[0]) >= TUNE_MEMORY:
             sofar.memory.popleft()
         rate = np.mean([done.acceptance.mean() for done in played])
@@ -276,8 +286,18 @@ def tune(player: Player, sofar: Sofar, display: Display, keeper: Keeper | None) 
         player.require_densities(played)
 
 
-def end_tune(player: Player, sofar: Sofar) -> None:
-    """Nothing is learnt from here on; how far draws are apart is settled."""
+def remembered(played: list[Moves]) -> NDArray[Any]:
+    """θ of all chains, or of some from all over them where they are many."""
+    theta = np.concatenate([done.theta for done in played], axis=1)
+    chains = theta.shape[1]
+    return theta if chains <= MANY else theta[:, np.arange(MANY) * chains // MANY]
+
+
+def end_tune(player: Player, sofar: Sofar) -> str:
+    """Nothing is learnt from here on; how far draws are apart is settled, and what is kept of them.
+
+    Returns what is to be said of that, where it depends on the budget.
+    """
     run, settings = player.run, player.run.settings
     sofar.tuned, sofar.tune_clock, player.clock = player.position, player.clock, []
     for cohort in run.cohorts:
@@ -285,37 +305,70 @@ def end_tune(player: Player, sofar: Sofar) -> None:
     path = np.concatenate(sofar.memory) if sofar.memory else np.empty((0, 1, 1))
     path = path[-min(len(path), TUNE_MEMORY, max(1, player.position // 2)) :]
     thinning = settings.thinning or choose_thinning(path, player.refresh_rate, run.problem)
-    if settings.filling and not settings.exact:
+    if settings.filling and not settings.exact and settings.keep != "summary":
         room = keepable(settings.chains, run.problem.target.model.dimension)
         thinning = max(thinning, -(-player.affordable // room))
     sofar.memory.clear()
-    sofar.thinning, sofar.recorders = thinning, recorders_of(run, thinning)
+    budgeted = min(settings.budget.seconds, settings.budget.rows) < float("inf")
+    expected = min(settings.draws, player.affordable // thinning + 1) if budgeted else settings.draws
+    sofar.retention, told = retention_of(settings, run.memory, expected)
+    sofar.thinning, sofar.recorder = thinning, recorder_of(run, thinning, sofar.retention.room)
+    if sofar.retention.summarised and path.size:
+        sofar.running = summary_around(run, path)
     if settings.exact:
         for cohort in run.cohorts:
             cohort.close()
         sofar.surrogates = surrogates_of(run.cohorts, thinning)
+    return told if budgeted else ""
 
 
-def recorders_of(run: Run, thinning: int) -> list[Recorder]:
-    """One a chain."""
-    return [Recorder(thinning, run.problem.reads, run.problem.kernel.extra()) for _ in range(run.settings.chains)]
+def summary_around(run: Run, path: NDArray[Any]) -> Running:
+    """A summary without draws yet, whose cells are as fine as the end of θ's path, `(moves, chains, d)`, says."""
+    some = path.reshape(-1, path.shape[-1])[-SKETCHED_FROM:].astype(np.float64)
+    values = scalars(run.layout.given.with_derived(some[None]))
+    return begun(run.settings.chains, *scales_of(values[0]))
 
 
-def record(recorders: list[Recorder], played: list[Moves]) -> None:
-    """Every chain's moves, which its cohort made."""
+def summarise(sofar: Sofar, run: Run) -> None:
+    """Add the draws that every chain has since the last time; of all of them only the last few stay."""
+    recorder, last = sofar.recorder, sofar.retention.last
+    ready = min(run.settings.draws, recorder.count)
+    if not sofar.retention.summarised or ready == 0:
+        return
+    if sofar.running is None:  # there was no tune
+        theta = recorder.between(0, ready - recorder.taken).theta
+        sofar.running = summary_around(run, np.swapaxes(theta, 0, 1))
+    seen = int(sofar.running.moments.count)
+    new = recorder.between(seen - recorder.taken, ready - recorder.taken)
+    values = scalars(run.layout.given.with_derived(new.theta))
+    sofar.running = update(sofar.running, np.swapaxes(values, 0, 1))
+    if ready - recorder.taken >= 2 * last:  # not each time: what stays is moved
+        recorder.drop(ready - recorder.taken - last)
+
+
+def last_draws(sofar: Sofar, run: Run) -> Kept:
+    """Of the draws that were asked for, those that stay."""
+    recorder, ready = sofar.recorder, min(run.settings.draws, sofar.draws)
+    if not sofar.retention.summarised or ready == 0:
+        return kept_of(recorder, run, run.settings.draws)
+    return recorder.between(max(0, ready - sofar.retention.last - recorder.taken), ready - recorder.taken)
+
+
+def recorder_of(run: Run, thinning: int, room: int = 0) -> Recorder:
+    """Nothing recorded yet."""
+    return Recorder(run.settings.chains, thinning, run.problem.reads, run.problem.kernel.extra(), room)
+
+
+def record(recorder: Recorder, played: list[Moves]) -> None:
+    """Every cohort's moves."""
     size = played[0].theta.shape[1]
-    for chain, recorder in enumerate(recorders):
-        recorder.add(played[chain // size], chain % size)
+    for cohort, moves in enumerate(played):
+        recorder.add(moves, cohort * size)
 
 
-def least_kept(recorders: list[Recorder]) -> int:
-    """Draws that every chain has."""
-    return min(recorder.count for recorder in recorders)
-
-
-def stacked(recorders: list[Recorder], run: Run, most: int) -> Kept:
+def kept_of(recorder: Recorder, run: Run, most: int) -> Kept:
     """The draws of all chains."""
-    return stack(recorders, run.problem.target.model.dimension, most, run.problem.kernel.extra())
+    return kept_by(recorder, run.problem.target.model.dimension, most, run.problem.kernel.extra())
 
 
 type Ended = tuple[str, BaseException | None]
@@ -324,9 +377,9 @@ type Ended = tuple[str, BaseException | None]
 
 def keep(player: Player, sofar: Sofar, display: Display, keeper: Keeper | None) -> Ended:
     """Sample."""
-    settings, recorders = player.run.settings, sofar.recorders
+    settings, recorder = player.run.settings, sofar.recorder
     while sofar.draws < settings.draws:
-        moves = player.allowed(max(recorder.missing(settings.draws) for recorder in recorders))
+        moves = player.allowed(recorder.missing(settings.draws))
         if settings.filling and not moves and sofar.draws == 0 and player.may_overrun:
             moves = sofar.thinning  # a budget that tune has used up buys a draw all the same
         if not moves:
@@ -334,7 +387,8 @@ def keep(player: Player, sofar: Sofar, display: Display, keeper: Keeper | None) 
         try:
             sofar.torn = not player.run.layout.plays_away  # chains that are played elsewhere stay where they were
             played = player.play(moves)
-            record(recorders, played)
+            record(recorder, played)
+            summarise(sofar, player.run)
             sofar.torn = False
             player.tick(min(settings.draws, sofar.draws))
             rate = np.mean([done.acceptance.mean() for done in played])
@@ -374,7 +428,8 @@ def keep_exact(player: Player, sofar: Sofar, display: Display, keeper: Keeper | 
             sofar.torn = True
             done, sofar.values = correct(sofar.surrogates, run.problem, sofar.values)
             made = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: settings.chains], *done)
-            record_corrected(sofar.recorders, made, n, N)
+            record_corrected(sofar.recorder, made, n, N)
+            summarise(sofar, run)
             player.position += sofar.thinning
             player.accepted += float(made.accepted.mean())
             player.meter.rows += int(made.evaluations.sum()) * n + N * settings.chains
@@ -391,14 +446,13 @@ def keep_exact(player: Player, sofar: Sofar, display: Display, keeper: Keeper | 
     return "", None
 
 
-def record_corrected(recorders: list[Recorder], made: Corrected, n: int, N: int) -> None:
+def record_corrected(recorder: Recorder, made: Corrected, n: int, N: int) -> None:
     """One draw of every chain."""
     kept = Kept(
         made.theta, made.log_posterior, made.acceptance, made.accepted, made.refreshed, made.distance,
         made.evaluations * n + N, made.extra,
     )  # fmt: skip
-    for chain, recorder in enumerate(recorders):
-        recorder.put(jax.tree.map(lambda leaf, chain=chain: leaf[chain : chain + 1], kept))
+    recorder.put(jax.tree.map(lambda leaf: leaf[:, None], kept))
 
 
 def forecast(player: Player, run: Run, thinning: int) -> str:

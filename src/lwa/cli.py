@@ -156,6 +156,13 @@ def fit(
         int, typer.Option(rich_help_panel=SAMPLING, help="Steps that adapt and are dropped.", min=0)
     ] = 1000,
     chains: Annotated[int, typer.Option(rich_help_panel=SAMPLING, help="Chains.", min=1)] = 4,
+    keep: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel=SAMPLING,
+            help="all draws, or a summary of them made on the way, with the last of each chain; auto: all.",
+        ),
+    ] = "auto",
     seed: Annotated[
         int | None,
         typer.Option(
@@ -234,7 +241,7 @@ def fit(
     from lwa.run_folder import require_free
 
     require_free(out, replace=overwrite)  # this and all options, rather than after all the work
-    options = options_of(tune, chains, budget, target, exact, seed, epsilon, draws, subset_size)
+    options = options_of(tune, chains, budget, target, exact, seed, epsilon, draws, subset_size, keep)
     source = Source(
         what, data, family=family, link=link, prior=prior or [], offset=offset, weights=weights, trials=trials,
         numpyro=numpyro, missing=missing,
@@ -480,12 +487,13 @@ def options_of(
     epsilon: str,
     draws: str | None,
     subset_size: str | None,
+    keep: str = "auto",
 ) -> dict[str, Any]:
     """Those of `lwa.sample`, checked."""
     from lwa.fitting import number_or_auto, require_settings, whole_or_auto
 
     options: dict[str, Any] = {"tune": tune, "chains": chains, "budget": budget, "target": target, "exact": exact}
-    options |= {"seed": seed, "epsilon": number_or_auto("--epsilon", epsilon)}
+    options |= {"keep": keep, "seed": seed, "epsilon": number_or_auto("--epsilon", epsilon)}
     options |= {"draws": whole_or_auto("--draws", draws or ("1000" if budget is None else "auto"))}
     options["subset_size"] = None if subset_size is None else whole_or_auto("--subset-size", subset_size)
     require_settings({name: value for name, value in options.items() if (name, value) != ("subset_size", None)})
@@ -549,7 +557,7 @@ def main() -> None:
 
 
 OPTION = re.compile(
-    r"\b(budget|chains|draws|epsilon|family|link|missing|offset|overwrite|seed|subset_size|target|trials|tune|weights)"
+    r"\b(budget|chains|draws|epsilon|family|keep|link|missing|offset|overwrite|seed|subset_size|target|trials|tune|weights)"
     r"(?:=(?:True\b)?|(?= [<>]=))"
 )
 

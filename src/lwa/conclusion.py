@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from lwa import __version__
 from lwa.blocks import Outcome, Run, since_the_call
 from lwa.calibration import edge
+from lwa.diagnostics.running import MANY, moments_of
+from lwa.diagnostics.short_chains import longer, remembering, scarcely_moving
+from lwa.diagnostics.table import scalar_names
 from lwa.errors import LwaWarning
 from lwa.pipeline import Problem
 from lwa.polishing import Polisher
@@ -32,7 +35,7 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
     draws = in_groups(stored)
     posterior, stats = draws["posterior"], draws["sample_stats"]
     warmup, warmup_stats = (None, None) if outcome.warmup is None else by_name(run, outcome.warmup)
-    told = run.warned + remarks(run, outcome, stats)
+    told = run.warned + remarks(run, outcome, stats) + of_short_chains(run, outcome, posterior)
     attributes = {
         "inference_library": "lwa",
         "inference_library_version": __version__,
@@ -74,6 +77,10 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
         "clock": since_the_call(outcome.clock, seconds - outcome.seconds),
         "tune_clock": since_the_call(outcome.tune_clock, seconds - outcome.seconds),
         "stopped": outcome.stopped,
+        "keep": "all" if outcome.running is None else "summary",
+        "draws_summarised": None if outcome.running is None else int(outcome.running.moments.count),
+        "draws_kept": stats["lp"].shape[1],
+        "superchains": run.superchains,
         "warnings": told,
         "settings": settings.record(),
     }
@@ -81,7 +88,8 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
         warnings.warn(remark, LwaWarning, stacklevel=4)
     origin = Origin(model, run.layout, Polisher(problem, outcome.tuning))
     return Result(
-        posterior, stats, attributes, *labels_of(run), origin, draws.get(UNCONSTRAINED), warmup, warmup_stats
+        posterior, stats, attributes, *labels_of(run), origin, draws.get(UNCONSTRAINED), warmup, warmup_stats, None,
+        outcome.running,
     )  # fmt: skip
 
 
@@ -117,6 +125,28 @@ def transport_of(problem: Problem) -> bool | str:
     if problem.target.expansion is not None and problem.target.expansion.share is not None:
         return "second_order"
     return problem.subsets.calibration is not None and problem.subsets.calibration.frame is not None
+
+
+def of_short_chains(run: Run, outcome: Outcome, posterior: Mapping[str, NDArray[Any]]) -> list[str]:
+    """What must be known of many chains before they are trusted; of few, R-hat and effective draws tell it."""
+    settings, planned = run.settings, run.planned
+    if settings.chains <= MANY or not next(iter(posterior.values())).size:
+        return []
+    state = moments_of(posterior) if outcome.running is None else outcome.running.moments
+    names = scalar_names(posterior, *labels_of(run))
+    told = [
+        remembering(state, run.superchains, names, outcome.tuned),
+        scarcely_moving(state, names, outcome.thinning, outcome.tuned),
+    ]
+    # A uniform U begins with its own law, and the calibrated target hardly depends on it; elsewhere θ follows U.
+    follows = run.problem.reference is None or run.problem.subsets.statistic.dimension > 0
+    if follows and outcome.tuned < planned.renewal < np.inf:
+        told.append(
+            f"tune={outcome.tuned} is less than the {planned.renewal:,.0f} moves in which U renews its rows, and theta "
+            "follows U: chains still depend on the rows that they began with. "
+            f"Pass tune={longer(int(np.ceil(planned.renewal)))}."
+        )
+    return [remark for remark in told if remark]
 
 
 def step_of_the_mode(run: Run) -> float:

@@ -33,11 +33,17 @@ ADAPT_EVERY = 32
 MOST_MOVES = 1024
 PAGE_BYTES = 4 * 2**20
 """A page holds at most so many moves, and so many bytes a chain."""
+PAGES_BYTES = 64 * PAGE_BYTES
+"""Pages of all chains hold at most so many, as long as adaptation has a page to look at."""
 
 
-def page_length(entry_bytes: int) -> int:
+def page_length(entry_bytes: int, chains: int) -> int:
     """Moves a page: a power of two that depends on the problem alone, never on the machine, since keys count pages."""
-    return min(MOST_MOVES, 1 << (max(1, PAGE_BYTES // max(1, entry_bytes)).bit_length() - 1))
+
+    def within(room: int) -> int:
+        return 1 << (max(1, room // max(1, entry_bytes)).bit_length() - 1)
+
+    return min(MOST_MOVES, within(PAGE_BYTES), max(ADAPT_EVERY, within(PAGES_BYTES // chains)))
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,7 @@ def subset_chain(
         if not expanded:
             calibration = calibrate(model, reference, layout.power(settings.target, n), transport=transport)
     leverage = None if leverage is None else leverage.over(n)
-    page = page_size(model, rows, statistic, move, n, calibration)
+    page = page_size(model, rows, statistic, move, n, calibration, settings.chains)
     return SubsetChain(
         rows, statistic, move, settings.subset_weight, settings.epsilon or 1.0, n, settings.seed, page, calibration,
         leverage, reach,
@@ -204,7 +204,7 @@ def window_chain(
         if settings.subset_move is None and transport:
             move = Window(every=EVERY)
         calibration = calibrate(model, reference, layout.power(settings.target, n), transport=transport)
-    page = page_size(model, rows, statistic, move, 1, calibration)
+    page = page_size(model, rows, statistic, move, 1, calibration, settings.chains)
     return WindowChain(
         rows, statistic, move, settings.subset_weight, settings.epsilon or 1.0, 1, settings.seed, page, calibration,
         steps=n, sums=sums, column=column,
@@ -219,13 +219,15 @@ def lead_in_of(move: Move | None, layout: Layout, n: int, steps: Steps | None) -
     return 0 if steps is None else steps.memory.lead_in(n, len(layout.rows))
 
 
-def page_size(model: Model, rows: Rows, statistic: Any, move: Move, n: int, calibration: Calibration | None) -> int:
+def page_size(
+    model: Model, rows: Rows, statistic: Any, move: Move, n: int, calibration: Calibration | None, chains: int
+) -> int:
     """Proposals a page."""
     one = rows.take(np.zeros(1, np.int64))
     carried = 0 if calibration is None else calibration.width
     matrix = 8 * model.dimension**2 if calibration is not None and calibration.frame is not None else 0
     entry = entry_bytes(model, one, statistic.dimension, move.replaced(n), carried) + matrix
-    return max(1, page_length(entry) // move.every)
+    return max(1, page_length(entry, chains) // move.every)
 
 
 def require_room(layout: Layout, settings: Settings) -> None:

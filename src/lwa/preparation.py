@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from lwa.algorithm import Subset
 from lwa.blocks import Run
+from lwa.diagnostics.running import superchain_of
 from lwa.errors import InputError, LwaWarning, ModelError
 from lwa.layout import Layout
 from lwa.parameters.choice import choose_kernel
@@ -31,7 +32,7 @@ from lwa.rows.survey import visited
 from lwa.rows.units import unit_length
 from lwa.segments import CohortAway, Playing
 from lwa.settings import Settings
-from lwa.starts import find_starts, flat
+from lwa.starts import find_starts, flat, superchains_of
 from lwa.subsets.chain import Chain
 from lwa.subsets.windows import WindowChain
 from lwa.summaries import Curvature, Gathering, WindowSummary
@@ -93,11 +94,13 @@ def prepare(layout: Layout, settings: Settings, given: list[NDArray[np.float64]]
         accepted = predicted_acceptance(problem.target, firsts[0][2], expanded, settings.seed)
         kernel = choose_kernel(layout.model.dimension, calibrated=True, accepted=accepted).bind(layout.model)
         problem = replace(problem, kernel=kernel)
+    superchains = superchains_of(layout.model, settings.chains, given, expanded)
+    together = None if superchains is None else superchain_of(settings.chains, superchains)
     begun: list[Playing] = []
     for chains, U, (batch, given_U, counts) in firsts:
         columns = to_columns(batch, dtype, axis=1)
         subset = (columns, as_held(given_U, dtype), counts)
-        theta = find_starts(problem.target, subset, settings.seed, chains, given, expanded, dtype)
+        theta = find_starts(problem.target, subset, settings.seed, chains, given, expanded, dtype, together)
         with jax.enable_x64(True):
             state = first_state(problem, columns, theta, problem.subsets.given(U), counts)
         holds = settings.checkpoint is not None or away is not None
@@ -109,7 +112,8 @@ def prepare(layout: Layout, settings: Settings, given: list[NDArray[np.float64]]
         f"{reading(layout, n, lead_in)}, in {np.dtype(dtype).name}. {in_words(planned, problem.target)}"
     )
     settings = replace(settings, subset_size=n, kernel=problem.kernel)
-    return Run(settings, problem, begun, surveyed, planned, [*warned, *warn_of(planned, settings)], layout, accepted)
+    told = [*warned, *warn_of(planned, settings)]
+    return Run(settings, problem, begun, surveyed, planned, told, layout, accepted, superchains=superchains)
 
 
 class Known(NamedTuple):

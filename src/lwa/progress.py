@@ -1,51 +1,66 @@
 """What a user sees while it runs, and how they stop it."""
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
 
 class Display:
-    """A bar a phase, on standard error; silent where `shown` is False."""
+    """A bar a phase, on standard error; plain lines where rich is not installed; silent where `shown` is False."""
 
     def __init__(self, shown: bool) -> None:
-        self.console = Console(stderr=True, quiet=not shown)
-        self.bars = Progress(
-            TextColumn("{task.description:<14}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
-            console=self.console,
-            disable=not shown,
-        )
+        self.shown, self.bars = shown, rich_bars() if shown else None
         self.tasks: dict[str, Any] = {}
 
     def __enter__(self) -> "Display":
         """Begin to draw."""
-        self.bars.start()
+        if self.bars is not None:
+            self.bars.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Leave the last state of the bars on the screen."""
-        self.bars.stop()
+        if self.bars is not None:
+            self.bars.stop()
 
     def say(self, text: str) -> None:
-        """One line above the bars."""
-        self.console.print(text, highlight=False, markup=False)  # a name such as beta[x] is no markup
+        """One line above the bars, if there is anything to say."""
+        if not text:
+            return
+        if self.bars is not None:
+            self.bars.console.print(text, highlight=False, markup=False)  # a name such as beta[x] is no markup
+        elif self.shown:
+            print(text, file=sys.stderr)
 
     def show(self, phase: str, done: int, total: int, note: str = "") -> None:
         """Move a phase's bar, making it on first use."""
+        if self.bars is None:
+            return
         if phase not in self.tasks:
             self.tasks[phase] = self.bars.add_task(phase, total=total, note=note)
         self.bars.update(self.tasks[phase], completed=done, total=total, note=note)
+
+
+def rich_bars() -> Any:
+    """Rich's bars; None where it is not installed: a run needs none."""
+    try:
+        from rich import progress
+        from rich.console import Console
+    except ImportError:
+        return None
+    return progress.Progress(
+        progress.TextColumn("{task.description:<14}"),
+        progress.BarColumn(bar_width=24),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
+        progress.TextColumn("{task.fields[note]}"),
+        console=Console(stderr=True),
+    )
 
 
 SIGNALS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}

@@ -12,7 +12,7 @@ from lwa.pipeline import Moves
 
 
 class Kept(NamedTuple):
-    """Kept draws; arrays are `(draws, ...)` of one chain, `(chains, draws, ...)` of all."""
+    """Kept draws; arrays are `(chains, draws, ...)`."""
 
     theta: NDArray[np.float64]
     lp: NDArray[np.float64]  # log target given the subset of that moment
@@ -25,70 +25,108 @@ class Kept(NamedTuple):
 
 
 class Recorder:
-    """The kept draws of one chain, as its moves come in; `extra` has a zero of all that its kernel tells besides."""
+    """The kept draws of all chains, as their moves come in; `extra` has a zero of all that the kernel tells besides.
 
-    def __init__(self, thinning: int, n: int, extra: Mapping[str, np.generic]) -> None:
-        self.thinning, self.n = thinning, n
+    Draws lie in one buffer `(chains, room, ...)`, which grows where `room` was not foreseen. Chains may be some draws
+    apart, since only the end of a transition is kept.
+    """
+
+    def __init__(self, chains: int, thinning: int, n: int, extra: Mapping[str, np.generic], room: int = 0) -> None:
+        self.thinning, self.n, self.room = thinning, n, room
         self.added = [name for name in extra if name in ADDED_UP]
-        self.parts: list[Kept] = []
-        self.count = self.taken = 0  # draws so far, and how many of them are held elsewhere
+        self.buffer: Kept | None = None  # as long as there are no draws
+        self.counts: NDArray[np.int64] = np.zeros(chains, np.int64)  # draws of each chain so far
+        self.taken = 0  # how many of them are held elsewhere
         # Since the last kept draw: moves, acceptance, refreshes, transitions, evaluations, and the kernel's own.
-        self.open: NDArray[np.int64] = np.zeros(5 + len(self.added), np.int64)
+        self.open: NDArray[np.int64] = np.zeros((5 + len(self.added), chains), np.int64)
 
-    def add(self, moves: Moves, chain: int) -> None:
-        """Keep what is due among these moves of the cohort's `chain`-th chain.
+    def add(self, moves: Moves, first: int = 0) -> None:
+        """Keep what is due among these moves of a cohort, whose chains are the `first`-th and those after it.
 
-        Sums are of whole numbers, acceptance in units of 2⁻³²: so where a run is cut into blocks changes no bit.
+        Sums are of whole numbers, acceptance in units of 2⁻³²: so where a run is cut into blocks changes no bit. A
+        cohort may be filled up with chains that the run does not have.
         """
-        ends = moves.ends[:, chain]
-        acceptance = np.rint(moves.acceptance[:, chain] * 2.0**32).astype(np.int64)
+        chains = min(moves.ends.shape[1], len(self.counts) - first)
+        own = slice(first, first + chains)
+        moves = jax.tree.map(lambda leaf: leaf[:, :chains], moves)
+        acceptance = np.rint(moves.acceptance * 2.0**32).astype(np.int64)
         counts = [moves.refreshed, moves.ends, moves.evaluations, *(moves.extra[name] for name in self.added)]
-        running = np.stack([np.ones_like(acceptance), acceptance, *(count[:, chain] for count in counts)])
-        running = running.cumsum(axis=1) + self.open[:, None]
-        due = np.flatnonzero(ends & (running[3] % self.thinning == 0))
-        made, accepted, refreshes, transitions, evaluations, *sums = np.diff(running[:, due], axis=1, prepend=0)
-        self.parts.append(
-            Kept(
-                moves.theta[due, chain].astype(np.float64),
-                moves.log_density[due, chain],
-                accepted / (2.0**32 * made),
-                moves.accepted[due, chain],
-                refreshes / transitions,
-                moves.distance[due, chain],
-                evaluations * self.n,
-                {name: values[due, chain] for name, values in moves.extra.items()}
-                | {name: added_up(name, total) for name, total in zip(self.added, sums, strict=True)},
-            )
+        running = np.stack([np.ones_like(acceptance), acceptance, *counts]).cumsum(axis=1) + self.open[:, None, own]
+        chain, move = np.nonzero((moves.ends & (running[3] % self.thinning == 0)).T)
+        due = running[:, move, chain]
+        new = np.bincount(chain, minlength=chains)
+        firsts = (np.cumsum(new) - new)[new > 0]
+        since = np.diff(due, axis=1, prepend=0)
+        since[:, firsts] = due[:, firsts]  # each chain's first is counted from the block before
+        made, accepted, refreshes, transitions, evaluations, *sums = since
+        draws = Kept(
+            moves.theta[move, chain].astype(np.float64),
+            moves.log_density[move, chain],
+            accepted / (2.0**32 * made),
+            moves.accepted[move, chain],
+            refreshes / transitions,
+            moves.distance[move, chain],
+            evaluations * self.n,
+            {name: values[move, chain] for name, values in moves.extra.items()}
+            | {name: added_up(name, total) for name, total in zip(self.added, sums, strict=True)},
         )
-        self.count += len(due)
-        self.open = running[:, -1] - running[:, due[-1]] if len(due) else running[:, -1]
-
-    def missing(self, draws: int) -> int:
-        """Transitions still to come until so many draws are kept; at least as many θ moves."""
-        return (draws - self.count) * self.thinning - int(self.open[3])
+        ordinal = np.arange(len(chain)) - np.repeat(np.cumsum(new) - new, new)
+        self._write(draws, first + chain, self.counts[first + chain] - self.taken + ordinal)
+        self.counts[own] += new
+        self.open[:, own] = running[:, -1]
+        lasts = (np.cumsum(new) - 1)[new > 0]
+        self.open[:, first + chain[lasts]] -= due[:, lasts]
 
     def put(self, draws: Kept) -> None:
-        """Draws as they are."""
-        self.parts.append(draws)
-        self.count += len(draws.lp)
+        """Draws of all chains as they are, as many of each."""
+        chains, new = draws.lp.shape
+        chain, ordinal = np.divmod(np.arange(chains * new), new)
+        flat = jax.tree.map(lambda leaf: leaf.reshape(chains * new, *leaf.shape[2:]), draws)
+        self._write(flat, chain, self.counts[chain] - self.taken + ordinal)
+        self.counts += new
 
-    def first(self, draws: int) -> Kept:
-        """The first so many of those that are here."""
-        return jax.tree.map(lambda leaf: leaf[:draws], self.all())
+    def _write(self, draws: Kept, chain: NDArray[np.int64], place: NDArray[np.int64]) -> None:
+        """Each of these draws to its place in the buffer."""
+        if not len(place):
+            return
+        needed, there = int(place.max()) + 1, 0 if self.buffer is None else self.buffer.lp.shape[1]
+        if needed > there:
+            room = max(needed, self.room, 2 * there)
+            larger = jax.tree.map(lambda leaf: np.empty((len(self.counts), room, *leaf.shape[1:]), leaf.dtype), draws)
+            if self.buffer is not None:
+                jax.tree.map(lambda new, old: new.__setitem__((slice(None), slice(there)), old), larger, self.buffer)
+            self.buffer = larger
+        jax.tree.map(lambda own, new: own.__setitem__((chain, place), new), self.buffer, draws)
 
-    def drop(self, draws: int) -> None:
-        """They are held elsewhere from now on."""
-        self.parts = [jax.tree.map(lambda leaf: leaf[draws:], self.all())]
-        self.taken += draws
+    @property
+    def count(self) -> int:
+        """Draws that every chain has made."""
+        return int(self.counts.min())
 
     @property
     def held(self) -> int:
-        """Draws that are here."""
+        """Draws that are here, of every chain."""
         return self.count - self.taken
 
+    def missing(self, draws: int) -> int:
+        """Transitions still to come until every chain has so many draws; at least as many θ moves."""
+        return int(((draws - self.counts) * self.thinning - self.open[3]).max())
+
+    def between(self, start: int, stop: int) -> Kept:
+        """Of the draws that are here, those from `start` to before `stop`: views, which last until more come."""
+        assert self.buffer is not None
+        return jax.tree.map(lambda leaf: leaf[:, start:stop], self.buffer)
+
+    def drop(self, draws: int) -> None:
+        """The first so many are held elsewhere from now on, or not at all."""
+        used = int(self.counts.max()) - self.taken
+        for leaf in jax.tree.leaves(self.buffer):
+            leaf[:, : used - draws] = leaf[:, draws:used]
+        self.taken += draws
+
     def all(self) -> Kept:
-        """Everything that is here."""
-        return jax.tree.map(lambda *parts: np.concatenate(parts), *self.parts)
+        """Everything that is here; of chains that are behind others, the last places hold nothing."""
+        return self.between(0, int(self.counts.max()) - self.taken)
 
 
 def added_up(name: str, total: NDArray[np.int64]) -> NDArray[Any]:
@@ -96,13 +134,16 @@ def added_up(name: str, total: NDArray[np.int64]) -> NDArray[Any]:
     return total > 0 if name == "diverging" else total
 
 
-def stack(recorders: list[Recorder], dimension: int, most: int, extra: Mapping[str, np.generic]) -> Kept:
-    """The draws of all chains as `(chains, draws, ...)`; as many as every chain has, `most` at the most."""
-    length = min([most, *(recorder.held for recorder in recorders)])
-    if length == 0:
-        none = np.empty((len(recorders), 0))
-        theta = np.empty((len(recorders), 0, dimension))
-        nothing = {name: none.astype(zero.dtype) for name, zero in extra.items()}
-        return Kept(theta, none, none, none.astype(bool), none, none, none.astype(np.int64), nothing)
-    kept = [recorder.all() for recorder in recorders]
-    return jax.tree.map(lambda *leaves: np.stack([leaf[:length] for leaf in leaves]), *kept)
+def kept_by(recorder: Recorder, dimension: int, most: int, extra: Mapping[str, np.generic]) -> Kept:
+    """The draws that every chain has, `most` at the most."""
+    length = min(most, recorder.held)
+    return recorder.between(0, length) if length else nothing(len(recorder.counts), dimension, extra)
+
+
+def nothing(chains: int, dimension: int, extra: Mapping[str, np.generic]) -> Kept:
+    """No draws, in the shape that draws have."""
+    none = np.empty((chains, 0))
+    told = {name: none.astype(zero.dtype) for name, zero in extra.items()}
+    return Kept(
+        np.empty((chains, 0, dimension)), none, none, none.astype(bool), none, none, none.astype(np.int64), told
+    )  # fmt: skip

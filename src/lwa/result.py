@@ -12,17 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import InputError, RunFolderError
-from lwa.run_folder import read_run, write_run
+from lwa.run_folder import kept_in, read_run, write_run
 
 if TYPE_CHECKING:
-    import pandas
     import xarray
 
     from lwa.diagnostics.certificate import Certificate
+    from lwa.diagnostics.running import Running
+    from lwa.diagnostics.table import Table
 
 
 MOST_POLISHED = 1000
 """Draws that `fit.polish` corrects in all unless told otherwise: a pass scores every one of them on every row."""
+FEWEST_OF_ARVIZ = 4
+"""Draws a chain with which ArviZ has anything to say of mixing."""
+RUNNING = "running_summary"
+"""The group of the summary of all draws, in a table of one row."""
 UNCONSTRAINED = "unconstrained_posterior"
 """The group of the draws as kernels moved them, as ArviZ calls it."""
 WARMUP, WARMUP_STATS = "warmup_posterior", "warmup_sample_stats"
@@ -41,7 +46,7 @@ class Home(NamedTuple):
     """Where the draws of a run lie that was kept on disk while it went on."""
 
     folder: Path
-    segment: dict[str, Any]
+    segment: dict[str, Any] | None  # None: they were summarised, and only the state of the run is there
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +67,9 @@ class Result:
     warmup, warmup_stats
         With `keep_tune=True` the path of tune, as `posterior` and `sample_stats` have the draws; else None.
         `attributes["tune_clock"]` says when each part of it was there.
+    running
+        With `keep="summary"` the summary of all draws (`lwa.diagnostics.running`), of which `posterior` has the last
+        few; else None.
     """
 
     posterior: Mapping[str, NDArray[Any]]
@@ -74,6 +82,7 @@ class Result:
     warmup: Mapping[str, NDArray[Any]] | None = None
     warmup_stats: Mapping[str, NDArray[Any]] | None = None
     home: Home | None = None
+    running: "Running | None" = None
 
     @property
     def draws(self) -> int:
@@ -114,13 +123,76 @@ class Result:
     def _axes(self, name: str, count: int) -> list[str]:
         return list(self.dims.get(name, [f"{name}_dim_{i}" for i in range(count)]))
 
-    def summary(self, **options: Any) -> "pandas.DataFrame":
-        """ArviZ's table: mean, sd, intervals, effective draws, R-hat. Options are those of `arviz.summary`."""
+    def summary(self, **options: Any) -> Any:
+        """ArviZ's table: mean, sd, intervals, effective draws, R-hat. Options are those of `arviz.summary`.
+
+        A pandas.DataFrame. Where ArviZ is not installed, only a summary of the draws was kept, or many chains have too
+        few draws for it, it is a `lwa.diagnostics.table.Table` of lwa's own numbers, which says so; it takes no
+        options.
+        """
         if self.draws == 0:
             raise InputError(f"There are no draws to summarise: {self.attributes.get('stopped', 'none were kept')}.")
-        import arviz
+        from lwa.diagnostics.running import MANY
 
+        chains = len(next(iter(self.posterior.values())))
+        if self.running is not None or (chains > MANY and self.draws < FEWEST_OF_ARVIZ):
+            return self.own_table(f"ArviZ needs {FEWEST_OF_ARVIZ} draws a chain")
+        try:
+            import arviz
+        except ImportError:
+            return self.own_table("ArviZ is not installed")
         return arviz.summary(self.idata, **options)
+
+    def own_table(self, why: str = "Chains are many") -> "Table":
+        """The same without ArviZ, and why: of all draws where they were summarised; of many chains nested R-hat."""
+        from lwa.diagnostics.table import scalar_names, table_of_draws, table_of_running
+
+        names = scalar_names(self.posterior, self.dims, self.coords)
+        if self.running is None:
+            return table_of_draws(names, self.posterior, why)
+        return table_of_running(names, self.running, self._superchains)
+
+    @property
+    def _superchains(self) -> int:
+        """How many there are: as chains began, else as many as so many chains make."""
+        from lwa.diagnostics.running import superchains_for
+
+        chains = len(next(iter(self.posterior.values())))
+        return int(self.attributes.get("superchains") or superchains_for(chains))
+
+    def nested_rhat(self, superchains: int | None = None) -> dict[str, NDArray[np.float64]]:
+        """Nested R-hat of every parameter, by name: near 1 once chains have forgotten where they began.
+
+        Made for many short chains (Margossian et al., 2022): chains are grouped into superchains, neighbours together,
+        and the variance between these is compared with that inside them. It tells something only where the chains of
+        one began at the same place, and superchains at different ones. So it is with more than 64 chains, unless
+        `initvals` was passed. Of a run that kept a summary it is that of all draws.
+
+        Parameters
+        ----------
+        superchains
+            How many there are; 16 where chains are more than 64, else each chain is its own.
+        """
+        from lwa.diagnostics.running import moments_of, nested
+
+        chains = len(next(iter(self.posterior.values())))
+        if superchains is None:
+            superchains = self._superchains
+        if isinstance(superchains, bool) or not isinstance(superchains, int) or not 2 <= superchains <= chains:
+            raise InputError(
+                f"superchains={superchains!r} must be a whole number from 2 to {chains}, the number of chains. "
+                "Pass superchains=16, for example, or leave it out."
+            )
+        if self.draws == 0:
+            raise InputError("There are no draws to compare.")
+        state = moments_of(self.posterior) if self.running is None else self.running.moments
+        found = nested(state, superchains).rhat
+        sizes = [int(np.prod(values.shape[2:])) for values in self.posterior.values()]
+        parts = np.split(found, np.cumsum(sizes)[:-1])
+        return {
+            name: part.reshape(values.shape[2:])
+            for (name, values), part in zip(self.posterior.items(), parts, strict=True)
+        }
 
     def certify(self, **options: Any) -> "Certificate":
         """How far are these draws from the posterior of all rows? Kept with them, as `fit.certificate`.
@@ -192,6 +264,7 @@ class Result:
             attributes=before | told,
             unconstrained=model.free_by_name(done.theta) if model.constrained else None,
             home=None,
+            running=None,
         )
 
     @property
@@ -218,10 +291,15 @@ class Result:
             {f"{group}/{name}": values for group, held in groups.items() for name, values in (held or {}).items()}
             for groups in (draws, path)
         ]
+        if self.running is not None:
+            parts = {name: value for part in self.running for name, value in part._asdict().items()}
+            tables.append({f"{RUNNING}/{name}": np.asarray(value)[None, None] for name, value in parts.items()})
         description = {"attributes": dict(self.attributes), "dims": dict(self.dims), "coords": dict(self.coords)}
-        if at_home:
+        already: list[dict[str, Any]] | None = None
+        if at_home and self.home is not None:
+            already = [] if self.home.segment is None else [self.home.segment]
+        if already:
             tables = tables[1:]
-        already = [self.home.segment] if at_home and self.home is not None else []
         return write_run(folder, [table for table in tables if table], description, already)
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:
@@ -243,6 +321,8 @@ class Result:
         """Sizes, cost and warnings at a glance."""
         chains = next(iter(self.posterior.values())).shape[0]
         lines = [f"lwa.Result: {chains} chains x {self.draws} draws of {', '.join(self.posterior)}"]
+        if self.running is not None:
+            lines.append(f"  summarised: {int(self.running.moments.count):,} draws a chain, these being the last")
         told = [("target", "target"), ("subset_size", "subset size"), ("seconds", "seconds"), ("stopped", "stopped")]
         lines += [f"  {label}: {self.attributes[key]}" for key, label in told if self.attributes.get(key)]
         if kept := self.attributes.get("certificate"):
@@ -271,19 +351,32 @@ def in_groups(variables: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, NDAr
     return groups
 
 
+def running_of(table: Mapping[str, NDArray[Any]]) -> "Running":
+    """A summary that was saved."""
+    from lwa.diagnostics.running import Moments, Running, Sketch
+
+    def part(fields: tuple[str, ...]) -> list[NDArray[Any]]:
+        return [table[name][0, 0] for name in fields]
+
+    return Running(Moments(*part(Moments._fields)), Sketch(*part(Sketch._fields)))
+
+
 def load(folder: str | os.PathLike[str]) -> Result:
     """A run saved by `fit.save`."""
     variables, manifest = read_run(folder)
     groups = in_groups(variables)
     try:
-        if strange := set(groups) - {"posterior", "sample_stats", UNCONSTRAINED, WARMUP, WARMUP_STATS}:
+        if strange := set(groups) - {"posterior", "sample_stats", UNCONSTRAINED, WARMUP, WARMUP_STATS, RUNNING}:
             raise KeyError(strange.pop())
         posterior, stats = groups["posterior"], groups["sample_stats"]
         described = manifest["attributes"], manifest["dims"], manifest["coords"]
-        home = next((Home(Path(folder), one) for one in manifest.get("segments", []) if "record" in one), None)
+        streamed = next((one for one in manifest.get("segments", []) if "record" in one), None)
+        over = "segments" in manifest  # else it still goes on
+        home = Home(Path(folder), streamed) if over and kept_in(Path(folder)) else None
+        summarised = groups.get(RUNNING)
         return Result(
             posterior, stats, *described, None, groups.get(UNCONSTRAINED), groups.get(WARMUP), groups.get(WARMUP_STATS),
-            home,
+            home, None if summarised is None else running_of(summarised),
         )  # fmt: skip
     except KeyError as error:
         raise RunFolderError(f"{folder} is damaged: {error} is missing or unknown. Restore it from a copy.") from None

@@ -11,7 +11,8 @@ import jax
 import numpy as np
 
 from lwa.blocks import Outcome, Run, carry_out
-from lwa.checkpoints.keeping import Folder
+from lwa.budget import Budget
+from lwa.checkpoints.keeping import Folder, nothing
 from lwa.checkpoints.resuming import (
     FRESH,
     Begun,
@@ -24,17 +25,20 @@ from lwa.checkpoints.resuming import (
     starts_of,
     taken_up,
 )
-from lwa.conclusion import conclude
+from lwa.conclusion import conclude, variables_of
 from lwa.cost_in_python import in_python
 from lwa.errors import ExecutorError
 from lwa.executors import Executor
 from lwa.executors.executor import require_executor
+from lwa.forecast.machine import free_memory
 from lwa.layout import lay_out
 from lwa.models.model import Model
 from lwa.models.unbound import Unbound, require_model
 from lwa.preparation import prepare_or_fall_back
 from lwa.progress import Display
 from lwa.result import Result
+from lwa.retention import Memory, retention_of
+from lwa.run_folder.stream import record_of
 from lwa.settings import Settings
 from lwa.starts import given_starts
 
@@ -69,6 +73,7 @@ def sample(
     reference: Any = None,
     precision: str = "auto",
     keep_tune: bool = False,
+    keep: str = "auto",
     checkpoint: str | os.PathLike[str] | None = None,
     executor: Executor | None = None,
 ) -> Result:
@@ -123,8 +128,10 @@ def sample(
     refresh_steps
         L, the θ moves after a refresh of U. θ's law is the mixture Σ_U ν(U) π(θ|Y_U) only as L grows.
     initvals
-        A θ for all chains or a list of one a chain, inside the model's constraints. Else each chain starts at its own
-        `prior_draw`, or at `init`.
+        A θ for all chains or a list of one a chain, inside the model's constraints. Else each chain starts at a draw
+        of its own, from the Gaussian at θ̂ for `"calibrated"`, else `prior_draw`; or at `init` where there is neither.
+        More than 64 chains share such starts: 16 superchains, neighbours together, from 2 sds around θ̂ or from the
+        prior, so that `fit.nested_rhat()` can tell whether they have forgotten them.
     leverage
         For `"calibrated"`: draw rows by their share of the curvature, and weigh them accordingly. `"auto"` does so
         where single rows matter, as with rare dummies or heavy tails.
@@ -145,6 +152,11 @@ def sample(
     keep_tune
         Keep the path of tune too, thinned as the draws are where `thinning` is a number: `fit.warmup`, which ArviZ
         calls `warmup_posterior`. These are no draws of the posterior.
+    keep
+        `"all"` draws; or a `"summary"` of all of them, made while they come, and of the draws themselves the last of
+        each chain, as many as 64 MiB hold: `fit.summary()` and `fit.nested_rhat()` are then those of all draws, and
+        anything else has the last ones. `"auto"` is the former where they fit a quarter of the memory that is free, or
+        go to a checkpoint. It changes no draw.
     checkpoint
         A new folder: draws are streamed to it as they come, and the state of all chains is kept there every few
         seconds, so that `lwa.resume(folder, model, data)` can go on to the same draws whatever ends the process.
@@ -200,7 +212,9 @@ def drawn(
             settings, microseconds = in_python(layout, settings, starts, display)
             run = replace(prepare_or_fall_back(layout, settings, starts, display), microseconds=microseconds)
         try:
-            run = known(run, begun)
+            run = known(replace(run, memory=memory_for(run)), begun)
+            if run.settings.budget == Budget():  # else it depends on how far that goes
+                display.say(retention_of(run.settings, run.memory, run.settings.draws)[1])
             with opened(run, asked, starts, begun, fresh) as keeper:
                 outcome = carry_out(run, display, keeper)
         except ExecutorError as error:
@@ -212,6 +226,11 @@ def drawn(
         raise with_result(outcome.fault, run, outcome, keeper, time.monotonic() - began)
     fit = conclude(run, outcome, time.monotonic() - began)
     return fit if keeper is None else closed(keeper, fit)
+
+
+def memory_for(run: Run) -> Memory:
+    """What a draw of a chain takes, in memory and on disk alike, and what is free."""
+    return Memory(record_of(variables_of(run, nothing(run))).itemsize, free_memory())
 
 
 def resume(

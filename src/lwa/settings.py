@@ -22,6 +22,7 @@ KEPT_BYTES = 2**26
 NO_END = 2**62
 """Draws that are asked for where as many are to be kept as the budget allows."""
 PRECISIONS = ["auto", "float32", "float64"]
+KEEPING = ["auto", "all", "summary"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Settings:
     reference: Any
     precision: str
     keep_tune: bool
+    keep: str
     checkpoint: Path | None
 
     @classmethod
@@ -60,7 +62,7 @@ class Settings:
         move = as_move(given["subset_move"], ordered=ordered)
         if move is None and not calibrated:
             move = Window() if ordered else Swap(1)
-        for option, valid in (("target", [*NAMES, "auto"]), ("precision", PRECISIONS)):
+        for option, valid in (("target", [*NAMES, "auto"]), ("precision", PRECISIONS), ("keep", KEEPING)):
             if not (isinstance(given[option], str) and given[option] in valid):
                 raise one_of(option, given[option], valid)
         if as_text(given["subset_size"]) == "auto" and not calibrated:
@@ -105,6 +107,7 @@ class Settings:
             reference=given["reference"],
             precision=given["precision"],
             keep_tune=yes_or_no("keep_tune", given["keep_tune"]),
+            keep=given["keep"],
             checkpoint=as_folder(given["checkpoint"]),
         )
 

@@ -1,12 +1,14 @@
 """Where each chain begins: given values, a draw from the prior, or the model's `init`."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from lwa.diagnostics.running import MANY, superchains_for
 from lwa.errors import InputError, ModelError
 from lwa.models.check import named, users_function
 from lwa.models.model import Model
@@ -17,6 +19,8 @@ from lwa.target import Target
 
 ATTEMPTS = 100
 """Draws from the prior before a chain gives up."""
+WIDER = 2.0
+"""Sds of the reference's Gaussian by which superchains begin: overdispersed, so that what is left of a start shows."""
 
 
 def given_starts(model: Model, initvals: Any, chains: int) -> list[NDArray[np.float64]] | None:
@@ -50,6 +54,18 @@ def flat(model: Model, theta: Any, source: str) -> NDArray[np.float64]:
     return model.ravel(theta, source)
 
 
+def superchains_of(
+    model: Model, chains: int, given: list[NDArray[np.float64]] | None, reference: Reference | None
+) -> int | None:
+    """How many superchains there are, each with one start; None where each chain has its own, or all have the same.
+
+    Starts are shared where chains are many and nobody said where they begin. Nested R-hat compares superchains: it can
+    tell that chains still remember their start only where that was the same within one and different elsewhere.
+    """
+    vary = given is None and (reference is not None or model.prior_draw is not None)
+    return superchains_for(chains) if chains > MANY and vary else None
+
+
 def find_starts(
     target: Target,
     given_subset: tuple[Any, Any, Any],
@@ -58,24 +74,30 @@ def find_starts(
     given: list[NDArray[np.float64]] | None,
     reference: Reference | None,
     dtype: Any,
+    together: NDArray[np.int64] | None = None,
 ) -> NDArray[Any]:
     """A start `(chains, d)` with a finite log target given each chain's first subset: its rows, tilt and counts.
 
-    Where there is a reference, a draw of its Gaussian takes the place of the prior's.
+    Where there is a reference, a draw of its Gaussian takes the place of the prior's. `together` has the superchain of
+    each chain of the run, if starts are shared; a chain whose target is not finite there takes its superchain's next.
     """
-    model = target.model
+    model, wide = target.model, 1.0 if together is None else WIDER
     drawn = given is None and (reference is not None or model.prior_draw is not None)
 
     def start(chain: int, attempt: int) -> NDArray[np.float64]:
         if given is not None:
             return given[min(chain, len(given) - 1)]
+        return begin(chain if together is None else int(together[min(chain, len(together) - 1)]), attempt)
+
+    @cache
+    def begin(name: int, attempt: int) -> NDArray[np.float64]:
         if reference is not None:
-            draw = generator(seed, Purpose.START, chain, attempt).normal(size=model.dimension)
-            return reference.theta + reference.factor @ draw
+            draw = generator(seed, Purpose.START, name, attempt).normal(size=model.dimension)
+            return reference.theta + wide * (reference.factor @ draw)
         if model.prior_draw is None:
             return model.ravel(model.init)
         with users_function("prior_draw", "a key"):
-            theta = model.prior_draw(keys(seed, Purpose.START, [chain], attempt)[0])
+            theta = model.prior_draw(keys(seed, Purpose.START, [name], attempt)[0])
         return flat(model, theta, "prior_draw")
 
     theta = np.stack([start(chain, 0) for chain in chains]).astype(dtype)

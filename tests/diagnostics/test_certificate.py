@@ -430,6 +430,15 @@ def with_a_value(value):
     return draws
 
 
+def test_many_chains_that_are_too_short_are_judged_by_their_last_draws():
+    right = Y.mean() + np.random.default_rng(1).normal(size=(1000, 3)) / np.sqrt(len(Y))
+    flat = lwa.Model(MODEL.log_likelihood, lambda mu: 0.0 * mu, init=0.0)
+    found = lwa.certify(flat, Y, {"theta": right}, progress=False)
+    assert found.outcome == "pass"
+    assert found.chains * found.draws == 1000
+    assert lwa.certify(flat, Y, {"theta": right + np.array([0.0, 0.0, 1.0])}, progress=False).outcome == "fail"
+
+
 @pytest.mark.parametrize(
     ("idata", "message"),
     [
@@ -440,7 +449,7 @@ def with_a_value(value):
         ({"theta": tiny_draws()[0]}, r"shape \(500,\); \(chains, draws\) is expected.*values\[None\]"),
         ({"theta": tiny_draws()[..., None]}, r"shape \(2, 500, 1\)"),
         ({"theta": tiny_draws()[:, :20]}, "2 x 20 draws, too few.*at least 100"),
-        ({"theta": tiny_draws(chains=100, length=5)}, "100 x 5 draws, too few.*one chain"),
+        ({"theta": tiny_draws(chains=60, length=5)}, "60 x 5 draws, too few.*one chain"),
         ({"theta": with_a_value(np.nan)}, "1 values that are NaN or infinite"),
         ({"theta": with_a_value(np.inf)}, "NaN or infinite"),
         ({"theta": tiny_draws() + 0j}, "complex128"),

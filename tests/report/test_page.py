@@ -121,6 +121,25 @@ def test_what_mixes_badly_is_marked_and_explained():
     assert found.having("a", href="#warnings")[0]["class"] == "flag"
 
 
+def test_many_chains_make_no_more_lines_than_can_be_seen():
+    many = fit(chains=300, draws=20)
+    found = sound(page(many))
+    head, *lines = Cells(page(many)).rows["table"]
+    assert head == ["parameter", "mean", "sd", "89 % from", "to", "ESS", "R-hat"]
+    assert len(lines) == 3
+    for section in ("densities", "chains"):
+        assert "Of 300 chains 16 are shown, from all over them." in found.of(section)
+    lines = [attributes for attributes in found.having("path") if attributes["class"].startswith("line thin")]
+    assert len(lines) == 16 * 4  # traces of three parameters, and of U's distance
+    assert "chain 18" in found.of("densities")  # the second of them
+    assert found.of("warnings") == "WarningsNothing to warn of."  # 6,000 draws, if only 20 a chain
+    assert "fewer than 1,600 effective draws in all" in sound(page(fit(chains=100, draws=2))).of("warnings")
+
+
+def test_one_draw_of_each_of_many_chains():
+    assert "beta[0]" in sound(page(fit(chains=2000, draws=1))).of("table")
+
+
 def test_warnings_of_the_run_are_told():
     found = sound(page(fit(warnings=["Only 2 % of <the moves> were accepted. Pass a longer tune."])))
     assert "Only 2 % of <the moves> were accepted. Pass a longer tune." in found.of("warnings")

@@ -2,7 +2,6 @@
 
 import time
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.algorithm import Subset
-from lwa.blocks import Player, Run, Sofar, recorders_of
+from lwa.blocks import Player, Run, Sofar, kept_of, last_draws, recorder_of, summary_around
 from lwa.conclusion import variables_of
+from lwa.diagnostics.running import Running
 from lwa.errors import RunFolderError
 from lwa.exact import surrogates_of
 from lwa.pipeline import Held
-from lwa.recording import Kept, Recorder, stack
+from lwa.recording import Kept, Recorder
+from lwa.retention import retention_of
 from lwa.run_folder.generations import Arrays, Generation, write
 from lwa.run_folder.saved import MANIFEST
 from lwa.run_folder.stream import FILE, Stream, record_of, stream_of
@@ -83,8 +84,10 @@ class Folder:
         if sofar.tuned is None:
             sofar.memory = deque([arrays["memory"]] if len(arrays["memory"]) else [])
         else:
-            sofar.recorders = recorders_of(self.run, sofar.thinning)
-            put_back(sofar.recorders, "draws", arrays, self.run)
+            sofar.retention, _ = retention_of(self.run.settings, self.run.memory, self.run.settings.draws)
+            sofar.recorder = recorder_of(self.run, sofar.thinning, sofar.retention.room)
+            put_back(sofar.recorder, "draws", arrays, self.run)
+            sofar.running = running_back(sofar, arrays, self.run)
             for cohort in self.run.cohorts:
                 cohort.freeze()
         up = take_up_tuned if head["surrogates"] else take_up_cohort
@@ -106,9 +109,13 @@ class Folder:
         """The last generation, and all draws: views of their file, or copies where it takes no more."""
         try:
             self.keep(player, sofar)
+            if sofar.retention.summarised:
+                return variables_of(self.run, last_draws(sofar, self.run))
             return self.stream.variables()
         except RunFolderError as error:
             self.failed = str(error)
+            if sofar.retention.summarised:
+                return variables_of(self.run, last_draws(sofar, self.run))
             there, left = self.stream.variables(), self._ready(sofar)
             if left == 0:
                 return there
@@ -138,19 +145,17 @@ class Folder:
         """Draws that every chain has, to disk."""
         if ready := self._ready(sofar):
             self.stream.append(self._first(sofar, ready))
-            for recorder in sofar.recorders:  # only now that they are on disk
-                recorder.drop(ready)
+            sofar.recorder.drop(ready)  # only now that they are on disk
 
     def _ready(self, sofar: Sofar) -> int:
-        """Draws that every chain has, and that are not on disk."""
-        if sofar.tuned is None:
+        """Draws that every chain has, and that are not on disk, but belong there."""
+        if sofar.tuned is None or sofar.retention.summarised:
             return 0
         return max(0, min(self.run.settings.draws, sofar.draws) - self.stream.draws)
 
     def _first(self, sofar: Sofar, draws: int) -> dict[str, NDArray[Any]]:
         """The first so many draws that are in memory, by "group/name"."""
-        kept = [recorder.first(draws) for recorder in sofar.recorders]
-        return variables_of(self.run, jax.tree.map(lambda *leaves: np.stack(leaves), *kept))
+        return variables_of(self.run, sofar.recorder.between(0, draws))
 
     def _held(self, player: Player, sofar: Sofar) -> tuple[dict[str, Any], Arrays]:
         """All that a later process needs."""
@@ -161,13 +166,15 @@ class Folder:
             empty = np.empty((0, self.run.settings.chains, width))
             arrays["memory"] = np.concatenate(sofar.memory) if sofar.memory else empty
         else:
-            put_down(sofar.recorders, "draws", arrays)
+            put_down(sofar.recorder, "draws", arrays)
+            leaves_down("running", sofar.running, arrays)
         down = put_down_tuned if sofar.surrogates else put_down_cohort
         cohorts = [down(cohort, f"cohort{number}", arrays) for number, cohort in enumerate(self.run.cohorts)]
         put_down_surrogates(sofar, arrays)
         head = {
             "description": self.description,
             "stream": self.stream.segment(),
+            "draws": 0 if sofar.tuned is None else min(self.run.settings.draws, sofar.draws),
             "tuned": sofar.tuned,
             "thinning": sofar.thinning,
             "block": player.blocks.moves,
@@ -186,25 +193,41 @@ class Folder:
 
 def nothing(run: Run) -> Kept:
     """No draws, in the shape that draws have."""
-    return stack(recorders_of(run, 1), run.problem.target.model.dimension, 0, run.problem.kernel.extra())
+    return kept_of(recorder_of(run, 1), run, 0)
 
 
-def put_down(recorders: Sequence[Recorder], name: str, arrays: Arrays) -> None:
-    """Recorders between two blocks: their counts, and the draws that are held by them."""
-    arrays[f"{name}/open"] = np.stack([recorder.open for recorder in recorders])
-    arrays[f"{name}/counts"] = np.array([[recorder.count, recorder.taken] for recorder in recorders])
-    for chain, recorder in enumerate(recorders):
-        if recorder.held:
-            leaves_down(f"{name}/{chain}", recorder.all(), arrays)
+def put_down(recorder: Recorder, name: str, arrays: Arrays) -> None:
+    """A recorder between two blocks: its counts, and the draws that are held by it."""
+    arrays[f"{name}/open"] = recorder.open
+    arrays[f"{name}/counts"] = recorder.counts
+    arrays[f"{name}/taken"] = np.array(recorder.taken)
+    if recorder.counts.max() > recorder.taken:
+        leaves_down(name, recorder.all(), arrays)
 
 
-def put_back(recorders: Sequence[Recorder], name: str, arrays: Arrays, run: Run) -> None:
+def put_back(recorder: Recorder, name: str, arrays: Arrays, run: Run) -> None:
     """The other way round."""
-    like = nothing(run)
-    for chain, recorder in enumerate(recorders):
-        recorder.open = arrays[f"{name}/open"][chain]
-        recorder.count, recorder.taken = map(int, arrays[f"{name}/counts"][chain])
-        recorder.parts = [leaves_back(f"{name}/{chain}", like, arrays)] if recorder.held else []
+    fresh = (recorder.open, recorder.counts)
+    recorder.open, recorder.counts = (arrays[f"{name}/{what}"].copy() for what in ("open", "counts"))
+    require_alike((recorder.open, recorder.counts), fresh)
+    recorder.taken = int(arrays[f"{name}/taken"])
+    held = int(recorder.counts.max()) - recorder.taken
+    if held:
+        like = nothing(run)
+        recorder.buffer = jax.tree.map(np.array, leaves_back(name, like, arrays))
+        for found, own in zip(jax.tree.leaves(recorder.buffer), jax.tree.leaves(like), strict=True):
+            if found.shape != (own.shape[0], held, *own.shape[2:]):
+                raise ValueError(f"draws of shape {found.shape} in place of {(own.shape[0], held, *own.shape[2:])}")
+
+
+def running_back(sofar: Sofar, arrays: Arrays, run: Run) -> Running | None:
+    """The summary of the draws so far, where there is one."""
+    if not sofar.retention.summarised or "running.0" not in arrays:
+        return None
+    like = summary_around(run, np.zeros((1, 1, run.problem.target.model.dimension)))
+    state = jax.tree.map(np.array, leaves_back("running", like, arrays))
+    require_alike(state, like)
+    return state
 
 
 def put_down_cohort(cohort: Playing, name: str, arrays: Arrays) -> dict[str, Any]:

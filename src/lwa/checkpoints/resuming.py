@@ -105,7 +105,7 @@ def arguments_of(
         if {*kept["arguments"], *kept["unkept"]} != set(names):
             raise KeyError("arguments of another version")
         rebuilt = from_json(kept, given, begun.path)
-        there = int(begun.generation.head["stream"]["draws"])
+        there = int(begun.generation.head["draws"])
     for name, value in given.items():
         try:
             now = held(value)
@@ -209,7 +209,8 @@ def closed(keeper: Folder, result: Result) -> Result:
     """The run that is over, its draws on disk; `lwa.load` reads it from now on."""
     failed = keeper.failed
     if not failed:
-        kept = replace(result, home=Home(keeper.path, keeper.stream.segment()))
+        streamed = keeper.stream.segment() if result.running is None else None
+        kept = replace(result, home=Home(keeper.path, streamed))
         try:
             kept.save(keeper.path)
             return kept

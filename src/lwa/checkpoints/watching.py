@@ -57,14 +57,14 @@ def facts(folder: Path) -> dict[str, str]:
 
 def facts_of(folder: Path, head: dict[str, Any]) -> dict[str, str]:
     """What a state says, and whether there will be another."""
-    asked, draws, wanted = head["description"]["asked"]["arguments"], head["stream"]["draws"], head["wanted"]
+    asked, draws, wanted = head["description"]["asked"]["arguments"], head["draws"], head["wanted"]
     running = goes_on(folder)
     told = {"state": state_of(folder, head, running=running)}
     if head["tuned"] is None:
         told["tune"] = f"{head['position']:,} of {asked['tune']:,} moves"
     else:
         told["draws a chain"] = f"{draws:,}" + (f" of {wanted:,}" if isinstance(wanted, int) else "")
-    if draws >= 8:
+    if head["stream"]["draws"] >= 8:
         told |= mixing(folder, head)
     told["U refreshed"] = f"{head['refreshed'] / max(1, head['transitions']):.2f} of its proposals"
     told["seconds"] = f"{head['seconds']:.0f}"
@@ -75,7 +75,7 @@ def facts_of(folder: Path, head: dict[str, Any]) -> dict[str, str]:
 
 def seconds_left(head: dict[str, Any]) -> float:
     """Until the draws are there, at the speed so far, or the budget is spent."""
-    spent, draws, left = time.time() - head["written"], head["stream"]["draws"], head["seconds_left"]
+    spent, draws, left = time.time() - head["written"], head["draws"], head["seconds_left"]
     if head["wanted"] is not None and head["clock"]:
         (first, began), (last, now) = head["clock"][0], head["clock"][-1]
         if last > first:

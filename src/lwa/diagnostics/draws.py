@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lwa.diagnostics.running import MANY
 from lwa.errors import InputError
 from lwa.models.check import labelled
 from lwa.models.model import Model
@@ -109,9 +110,14 @@ def moved(model: Model, kept: Any, parts: list[NDArray[Any]]) -> NDArray[np.floa
 
 
 def at_least_two_chains(draws: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A single chain as its two halves: what one half finds is measured on the other."""
+    """A single chain as its two halves: what one half finds is measured on the other.
+
+    Of many chains that are too short for an autocorrelation the last draw each, as two chains: these are independent.
+    """
     chains, length, d = draws.shape
     enough = max(FEWEST_DRAWS, POINTS_A_PARAMETER * d)
+    if length < 8 and chains > MANY and chains >= enough:
+        return draws[: chains // 2 * 2, -1].reshape(2, chains // 2, d)
     if chains * length < enough or length < 8:
         raise InputError(
             f"idata holds {chains} x {length} draws, too few to be judged. Pass at least {enough} in all, and 8 a "

@@ -1,7 +1,7 @@
 """What a reader should know before they trust the draws, each with what to do about it."""
 
 from lwa.report.markup import Markup, tag
-from lwa.report.reading import DRAWS_A_CHAIN, RHAT, Reading
+from lwa.report.reading import Reading
 
 NAMED = 5
 """Parameters that a warning names; it counts the others."""
@@ -15,15 +15,14 @@ def warnings_of(reading: Reading) -> list[str]:
     if reading.disagreeing.any():
         names = named([name for name, bad in zip(reading.names, reading.disagreeing, strict=True) if bad])
         told.append(
-            f"Chains disagree on {names}: R-hat is above {RHAT}. Pass a longer tune and more draws; where traces stay "
-            "apart, the posterior may have several modes."
+            f"Chains disagree on {names}: R-hat is {reading.disagreeing_in_words}. "
+            "Pass a longer tune and more draws; where traces stay apart, the posterior may have several modes."
         )
     scarce = reading.scarce & ~reading.disagreeing
     if scarce.any():
         names = named([name for name, bad in zip(reading.names, scarce, strict=True) if bad])
         told.append(
-            f"There are fewer than {DRAWS_A_CHAIN} effective draws a chain of {names}, so that intervals are rough. "
-            "Pass more draws."
+            f"There are fewer than {reading.few_in_words} of {names}, so that intervals are rough. Pass more draws."
         )
     return told
 

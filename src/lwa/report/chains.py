@@ -20,7 +20,7 @@ def chosen(reading: Reading) -> list[int]:
 
 def drawn(reading: Reading, picture: Callable[[str, NDArray[np.float64]], Markup], what: str) -> Markup:
     """A panel for each of them."""
-    some = [picture(reading.names[i], reading.draws[i]) for i in chosen(reading)]
+    some = [picture(reading.names[i], reading.draws[i][reading.shown]) for i in chosen(reading)]
     return panels(some, len(reading.names) - len(some), what)
 
 
@@ -34,10 +34,10 @@ def ranks_and_traces(reading: Reading) -> Markup:
     parts = [tag("h2", "Chains")]
     if reading.chains > 1:
         words = (
-            "Ranks: how often each chain's draws are low, middling or high among the draws of all chains. Chains that "
-            "agree are level." + order_in_words(reading)
+            "Ranks: how often each chain's draws are low, middling or high among the draws of all. Chains that "
+            "agree are level." + reading.shown_in_words + order_in_words(reading)
         )
-        parts += [tag("p", words), key_to_chains(reading.chains), drawn(reading, ranks_of, "rank plots")]
+        parts += [tag("p", words), key_to_chains(reading.shown), drawn(reading, ranks_of, "rank plots")]
     words = "Traces: the draws in the order in which they were made. None should drift or stay apart."
     return tag("section", *parts, tag("p", words), drawn(reading, trace_of, "traces"), id="chains")
 

@@ -37,8 +37,8 @@ def bounds(values: NDArray[np.float64]) -> tuple[float, float] | None:
     return (float(low), float(high)) if high - low > 1e-12 * max(abs(low), abs(high)) else None
 
 
-def densities(values: NDArray[np.float64]) -> Densities | None:
-    """Of all draws `(chains, draws)` and of each chain; None where nothing varies.
+def densities(values: NDArray[np.float64], shown: NDArray[np.int64] | None = None) -> Densities | None:
+    """Of all draws `(chains, draws)` and of each chain, or of those that are `shown`; None where nothing varies.
 
     Silverman's bandwidth of all draws serves every chain, so that curves differ only where draws do. Beyond both ends
     draws are mirrored: a density that is cut off at a boundary stays up there.
@@ -59,7 +59,8 @@ def densities(values: NDArray[np.float64]) -> Densities | None:
         counts = np.histogram(draws, POINTS, (low, high))[0] / max(1, draws.size)
         return np.convolve(np.pad(counts, reach, "symmetric"), kernel, "valid")
 
-    pooled, chains = one(finite), np.stack([one(chain[np.isfinite(chain)]) for chain in values])
+    some = values if shown is None else values[shown]
+    pooled, chains = one(finite), np.stack([one(chain[np.isfinite(chain)]) for chain in some])
     top = max(pooled.max(), chains.max())
     places = np.linspace(low + width / 2, high - width / 2, POINTS)
     return Densities(low, high, places, pooled / top, chains / top)

@@ -109,7 +109,11 @@ def header(reading: Reading) -> Markup:
     rows = f" from {told['rows']:,} rows" if told.get("rows") else ""
     scalars = f"{len(reading.names):,} parameter" + ("s" if len(reading.names) != 1 else "")
     how = f"method {told['method']}" if reading.rival else f"target {told.get('target', 'not recorded')}"
-    words = f"{reading.chains} chains × {fit.draws:,} draws of {scalars}{rows}, {how}"
+    made = told.get("draws_summarised")
+    draws = (
+        f"{fit.draws:,} draws" if made is None else f"{made:,} draws (summarised; pictures have the last {fit.draws:,})"
+    )
+    words = f"{reading.chains} chains × {draws} of {scalars}{rows}, {how}"
     count = len(warnings_of(reading))
     warned = tag("a", f"{count} warning{'s' if count > 1 else ''}", href="#warnings", class_="flag") if count else None
     return tag("header", tag("h1", shortened(subject(reading))), tag("p", words, ". ", warned))

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from lwa.report.markup import Markup, folded, tag
 from lwa.report.numbers import decimals_of, fixed
 from lwa.report.pictures import MOST, axis, densities_of, key_to_chains, panels
-from lwa.report.reading import DRAWS_A_CHAIN, RHAT, Reading
+from lwa.report.reading import Reading
 
 LINES = 25
 """Parameters of a table or a forest that are seen at once."""
@@ -18,7 +18,8 @@ NARROWEST = 0.005
 
 def table(reading: Reading) -> Markup:
     """ArviZ's numbers, one line a parameter."""
-    titles = ["parameter", "mean", "sd", f"{reading.percent} % from", "to", "bulk ESS", "tail ESS", "R-hat"]
+    mixing = ["bulk ESS", "tail ESS", "R-hat"] if len(reading.worth) == 2 else ["ESS", "R-hat"]
+    titles = ["parameter", "mean", "sd", f"{reading.percent} % from", "to", *mixing]
     head = tag("thead", tag("tr", *(tag("th", title, scope="col") for title in titles)))
     lines = [table_line(reading, i) for i in range(len(reading.names))]
 
@@ -27,7 +28,8 @@ def table(reading: Reading) -> Markup:
 
     rest = lines[LINES:]
     note = (
-        f"ESS: effective draws. Marked (!): R-hat above {RHAT}, or fewer than {DRAWS_A_CHAIN} effective draws a chain."
+        f"ESS: effective draws. Marked (!): R-hat {reading.disagreeing_in_words}, or fewer than "
+        f"{reading.few_in_words}. {reading.note}"
     )
     more = folded(f"{len(rest):,} more parameters", part(rest)) if rest else None
     return tag("section", tag("h2", "Parameters"), part(lines[:LINES]), more, tag("p", note, class_="note"), id="table")
@@ -38,13 +40,12 @@ def table_line(reading: Reading, i: int) -> Markup:
     low, high = reading.interval
     decimals = decimals_of(float(reading.table["sd"][i]), 3)
     cells = [tag("td", fixed(float(reading.table[column][i]), decimals)) for column in ("mean", "sd", low, high)]
-    few = DRAWS_A_CHAIN * reading.chains
-    for column in ("ess_bulk", "ess_tail"):
+    for column in reading.worth:
         value = float(reading.table[column][i])
         words = f"{int(value)}" if np.isfinite(value) else str(value)
-        cells.append(tag("td", words, class_=None if value >= few else "flag"))
+        cells.append(tag("td", words, class_=None if value >= reading.few else "flag"))
     rhat = float(reading.table["r_hat"][i])
-    cells.append(tag("td", fixed(rhat, 3), class_="flag" if rhat > RHAT else None))
+    cells.append(tag("td", fixed(rhat, 3), class_="flag" if reading.disagreeing[i] else None))
     return tag("tr", tag("th", reading.names[i], scope="row"), *cells)
 
 
@@ -116,12 +117,16 @@ def tree(name: str, at: NDArray[np.float64]) -> Markup:
 
 def densities(reading: Reading) -> Markup:
     """One panel a parameter."""
-    some = [densities_of(name, draws) for name, draws in zip(reading.names[:MOST], reading.draws, strict=False)]
+    some = [
+        densities_of(name, draws, reading.shown)
+        for name, draws in zip(reading.names[:MOST], reading.draws, strict=False)
+    ]
+    words = "The area is all draws together, the lines are the chains: they should lie on each other."
     return tag(
         "section",
         tag("h2", "Posterior densities"),
-        tag("p", "The area is all draws together, the lines are the chains: they should lie on each other."),
-        key_to_chains(reading.chains),
+        tag("p", words + reading.shown_in_words),
+        key_to_chains(reading.shown),
         panels(some, len(reading.names) - len(some), "densities"),
         id="densities",
     )

@@ -17,9 +17,9 @@ OPEN, MOST = 8, 100
 """Panels that are seen at once, and all that a page holds: others' parameters are in the table and the forest."""
 
 
-def densities_of(name: str, values: NDArray[np.float64]) -> Markup:
-    """All draws as an area, each chain as a line."""
-    found = curves.densities(values)
+def densities_of(name: str, values: NDArray[np.float64], shown: NDArray[np.int64]) -> Markup:
+    """All draws as an area, each chain that is shown as a line."""
+    found = curves.densities(values, shown)
     if found is None:
         return still(name)
     x = _across(found.places, found.low, found.high)
@@ -108,10 +108,10 @@ def ends(left: str, middle: str, right: str) -> Markup:
     return tag("div", tag("span", left), tag("span", middle), tag("span", right), class_="ends")
 
 
-def key_to_chains(chains: int) -> Markup:
+def key_to_chains(shown: NDArray[np.int64]) -> Markup:
     """Which colour is which chain."""
-    marks = [tag("span", tag("i", class_=f"dot {colour(i)}"), f"chain {i}") for i in range(min(chains, COLOURS))]
-    more = tag("span", "and so on, colours repeat") if chains > COLOURS else None
+    marks = [tag("span", tag("i", class_=f"dot {colour(i)}"), f"chain {n}") for i, n in enumerate(shown[:COLOURS])]
+    more = tag("span", "and so on, colours repeat") if len(shown) > COLOURS else None
     return tag("p", *marks, more, class_="key")
 
 

@@ -2,18 +2,23 @@
 
 import warnings
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lwa.diagnostics.running import MANY, SUPERCHAINS
+from lwa.diagnostics.short_chains import RHAT
+from lwa.diagnostics.table import scalar_names, scalars
+
 if TYPE_CHECKING:
     from lwa.result import Result
 
-RHAT = 1.01
-"""Above it chains disagree (Vehtari et al., 2021)."""
 DRAWS_A_CHAIN = 100
 """Effective draws, for each chain, below which quantiles and R-hat itself are not to be relied on (same place)."""
+SHOWN = 16
+"""Chains that pictures show: more lines would hide each other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,13 +28,43 @@ class Reading:
     fit: "Result"
     names: list[str]
     draws: NDArray[np.float64]
-    table: dict[str, NDArray[np.float64]]  # ArviZ's columns; empty where there are no draws
+    table: dict[str, NDArray[np.float64]]  # ArviZ's columns, or lwa's own of them; empty where there are no draws
     interval: tuple[str, str]  # the columns of the interval's ends
+    note: str = ""  # where the table is lwa's own, what it is of
 
     @property
     def chains(self) -> int:
         """How many there are."""
         return self.draws.shape[1]
+
+    @property
+    def shown(self) -> NDArray[np.int64]:
+        """Chains that pictures show, from all over them."""
+        count = min(self.chains, SHOWN)
+        return np.arange(count) * self.chains // max(1, count)
+
+    @property
+    def shown_in_words(self) -> str:
+        """What to say of that."""
+        if self.chains <= SHOWN:
+            return ""
+        return f" Of {self.chains:,} chains {SHOWN} are shown, from all over them."
+
+    @property
+    def few(self) -> int:
+        """Effective draws under which a parameter has few; where chains are many, a superchain counts as one."""
+        return DRAWS_A_CHAIN * (self.chains if self.chains <= MANY else SUPERCHAINS)
+
+    @property
+    def few_in_words(self) -> str:
+        """The same."""
+        each = f"{DRAWS_A_CHAIN} effective draws a chain"
+        return each if self.chains <= MANY else f"{self.few:,} effective draws in all"
+
+    @property
+    def worth(self) -> list[str]:
+        """The columns of effective draws."""
+        return [column for column in ("ess_bulk", "ess_tail") if column in self.table]
 
     @property
     def told(self) -> Any:
@@ -49,12 +84,17 @@ class Reading:
     @property
     def disagreeing(self) -> NDArray[np.bool_]:
         """Scalars whose chains disagree."""
-        return self.table["r_hat"] > RHAT
+        return self.table["r_hat"] > self.table.get("most", RHAT)
+
+    @property
+    def disagreeing_in_words(self) -> str:
+        """What makes one of these."""
+        return "above what chance leaves" if "most" in self.table else f"above {RHAT}"
 
     @property
     def scarce(self) -> NDArray[np.bool_]:
         """Scalars with few effective draws."""
-        return ~(np.minimum(self.table["ess_bulk"], self.table["ess_tail"]) >= DRAWS_A_CHAIN * self.chains)
+        return ~(np.min([self.table[column] for column in self.worth], axis=0) >= self.few)
 
     @property
     def worst_first(self) -> NDArray[np.int64]:
@@ -64,18 +104,22 @@ class Reading:
 
 def read(fit: "Result") -> Reading:
     """Every scalar of the posterior, derived quantities included, in the order of ArviZ's table."""
-    names, values = [], []
-    for name, array in fit.posterior.items():
-        shape = array.shape[2:]
-        axes = fit.dims.get(name, [""] * len(shape))
-        labels = [fit.coords.get(axis, range(size)) for axis, size in zip(axes, shape, strict=True)]
-        for place in np.ndindex(*shape):
-            at = ", ".join(str(labels[i][j]) for i, j in enumerate(place))
-            names.append(f"{name}[{at}]" if place else name)
-            values.append(np.asarray(array[(slice(None), slice(None), *place)], np.float64))
-    draws = np.stack(values)
-    table, interval = summary_of(draws)
-    return Reading(fit, names, draws, table, interval)
+    names = scalar_names(fit.posterior, fit.dims, fit.coords)
+    draws = np.moveaxis(scalars(fit.posterior), -1, 0)
+    own = fit.running is not None or (draws.size > 0 and (draws.shape[1] > MANY or not find_spec("arviz")))
+    if own:
+        return Reading(fit, names, draws, *summary_of_own(fit))
+    return Reading(fit, names, draws, *summary_of(draws))
+
+
+def summary_of_own(fit: "Result") -> tuple[dict[str, NDArray[np.float64]], tuple[str, str], str]:
+    """lwa's table, of all draws where they were summarised, under ArviZ's names; and what it says of itself."""
+    found = fit.own_table()
+    columns = dict(found.columns)
+    rhat = columns.pop("nested_r_hat" if "nested_r_hat" in columns else "r_hat")
+    columns |= {"ess_bulk": columns.pop("ess"), "r_hat": rhat}
+    columns |= {} if found.most is None else {"most": found.most}
+    return columns, ("eti89_lb", "eti89_ub"), found.note
 
 
 def summary_of(draws: NDArray[np.float64]) -> tuple[dict[str, NDArray[np.float64]], tuple[str, str]]:

@@ -24,6 +24,7 @@ DEFAULTS: dict[str, tuple[Any, ...]] = {
     "tolerance": (0.02,),
     "precision": ("auto",),
     "keep_tune": (False,),
+    "keep": ("auto",),
 }
 """Records of what need not be typed: what `lwa.sample` and `lwa.rivals.sample` do anyway."""
 HOMES = {

@@ -108,7 +108,7 @@ def distances(reading: Reading) -> Markup:
         ratio = f"{short(random / typical)} times as far" if typical > 0 else "further"
         words = f"Subsets drawn at random are {ratio} from all rows as these are, by the statistic they are chosen by. "
     words += f"The bandwidth ε is {told_number(reading.told.get('epsilon'))}."
-    picture = tag("div", trace_of("distance", np.asarray(found, np.float64)), class_="panels")
+    picture = tag("div", trace_of("distance", np.asarray(found, np.float64)[reading.shown]), class_="panels")
     return tag("div", heading, tag("p", words), bars(lines), picture)
 
 
@@ -147,5 +147,5 @@ def rival_in_words(reading: Reading) -> Markup:
         low, middle, high = np.quantile(each, [0.05, 0.5, 0.95])
         known.append(("Rows a step", f"{short(middle)} as a rule, {short(low)} to {short(high)} in nine of ten draws"))
     varies = rows.size > 1 and rows.min() < rows.max()
-    picture = trace_of("rows read a kept draw", rows.astype(np.float64)) if varies else None
+    picture = trace_of("rows read a kept draw", rows[reading.shown].astype(np.float64)) if varies else None
     return tag("div", facts(known), tag("div", picture, class_="panels"))

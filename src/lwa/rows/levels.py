@@ -140,9 +140,9 @@ def text_in(values: Any) -> Found | None:
         if values.dtype.kind not in "UOT" or values.ndim != 1:
             return None
         return in_array(values)
-    if "pandas" in sys.modules and isinstance(values, sys.modules["pandas"].Series):
+    if sys.modules.get("pandas") is not None and isinstance(values, sys.modules["pandas"].Series):
         return in_pandas(values, sys.modules["pandas"])
-    if "polars" in sys.modules and isinstance(values, sys.modules["polars"].Series):
+    if sys.modules.get("polars") is not None and isinstance(values, sys.modules["polars"].Series):
         return in_polars(values, sys.modules["polars"])
     return in_arrow(values)
 

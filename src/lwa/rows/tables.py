@@ -106,7 +106,7 @@ def series_columns[Name: str | None](columns: Mapping[Name, object]) -> dict[Nam
 
 def _comes_from(libraries: str, kinds: str, data: object) -> bool:
     # An object of a library can exist only if its library is already imported, so none is imported to ask.
-    modules = [sys.modules[library] for library in libraries.split() if library in sys.modules]
+    modules = [sys.modules[library] for library in libraries.split() if sys.modules.get(library) is not None]
     return any(isinstance(data, getattr(module, kind)) for module in modules for kind in kinds.split())
 
 

@@ -43,14 +43,15 @@ def write_run(
     folder: str | os.PathLike[str],
     tables: list[Variables],
     description: dict[str, Any],
-    already: Sequence[dict[str, Any]] = (),
+    already: Sequence[dict[str, Any]] | None = None,
 ) -> Path:
     """Save draws and what describes them; refuses to overwrite anything that is not a run.
 
-    Variables of one table have as many draws, and are one segment. Segments that are there already are only named.
+    Variables of one table have as many draws, and are one segment. Segments that are there `already`, of a run that was
+    kept in this folder while it went on, are only named, and its states stay; None where it was not.
     """
     path = require_free(folder)
-    if not already:
+    if already is None:
         require_idle(path)
     partial = path / PARTIAL
     try:
@@ -60,13 +61,13 @@ def write_run(
         new = [path / f"draws-{number + i:05d}.npy" for i in range(len(tables))]
         try:
             segments = [_write_segment(one, variables) for one, variables in zip(new, tables, strict=True)]
-            write_manifest(path, description, [*already, *segments])
+            write_manifest(path, description, [*(already or ()), *segments])
         except BaseException:  # Ctrl-C too: what is half-written goes, and what was there before stays
             partial.unlink(missing_ok=True)
             for one in new:
                 one.unlink(missing_ok=True)
             raise
-        for old in before if already else [*before, *kept_in(path)]:  # only now that the new run is whole
+        for old in [*before, *kept_in(path)] if already is None else before:  # only now that the new run is whole
             old.unlink()
     except OSError as error:
         raise RunFolderError(
