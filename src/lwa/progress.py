@@ -3,18 +3,21 @@
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from lwa.stopwatch import Stopwatch
+
 
 class Display:
-    """A bar a phase, on standard error; silent where `shown` is False."""
+    """A bar a phase, on standard error; silent where `shown` is False. Its `stages` say where the time goes."""
 
-    def __init__(self, shown: bool) -> None:
+    def __init__(self, shown: bool, stages: Stopwatch | None = None) -> None:
+        self.stages = stages or Stopwatch()
         self.console = Console(stderr=True, quiet=not shown)
         self.bars = Progress(
             TextColumn("{task.description:<14}"),
@@ -46,6 +49,14 @@ class Display:
         if phase not in self.tasks:
             self.tasks[phase] = self.bars.add_task(phase, total=total, note=note)
         self.bars.update(self.tasks[phase], completed=done, total=total, note=note)
+
+
+@contextmanager
+def shown(progress: bool | Display) -> Iterator[Display]:
+    """A display of its own, or the one that is already on the screen."""
+    display = progress if isinstance(progress, Display) else Display(progress)
+    with nullcontext() if display is progress else display:
+        yield display
 
 
 SIGNALS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}

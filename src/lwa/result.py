@@ -118,9 +118,9 @@ class Result:
         """ArviZ's table: mean, sd, intervals, effective draws, R-hat. Options are those of `arviz.summary`."""
         if self.draws == 0:
             raise InputError(f"There are no draws to summarise: {self.attributes.get('stopped', 'none were kept')}.")
-        import arviz
+        import arviz_stats  # all of `arviz` would bring its plots along
 
-        return arviz.summary(self.idata, **options)
+        return arviz_stats.summary(self.idata, **options)
 
     def certify(self, **options: Any) -> "Certificate":
         """How far are these draws from the posterior of all rows? Kept with them, as `fit.certificate`.
