@@ -538,9 +538,11 @@ def report(
 def main() -> None:
     """Run a command; what lwa refuses is one sentence and exit code 2, never a traceback."""
     from lwa.errors import LwaError, Terminated, out_of_memory
+    from lwa.user_cache import kept_programs
 
     try:
-        app()
+        with kept_programs():
+            app()
     except LwaError as error:
         typer.echo(f"lwa: {as_options(str(error))}", err=True)
         raise SystemExit(2) from None
