@@ -2,8 +2,8 @@
 
     python benchmarks/growth.py                        # all parts; about a quarter of an hour, 5 GB of disk for a while
     python benchmarks/growth.py --parts subset chains  # some of rows, subset, parameters, chains; the others stay
-    python benchmarks/growth.py --plot                 # docs/figures/growth.{png,svg} again, from the results
-    python benchmarks/growth.py --small --seconds 0.3 --rounds 1 --out quick.json --figures .    # a look
+    python benchmarks/growth.py --plot                 # figure and table again, from the results
+    python benchmarks/growth.py --small --seconds 0.3 --rounds 1 --out quick.json --docs .    # a look
 
 A logistic regression and the calibrated target, everything as `lwa.sample` has it by default: N = 10⁶, n = 1000, d = 10
 and 8 chains, of which one changes.
@@ -34,7 +34,7 @@ from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 
-import figures
+import exhibits
 import numpy as np
 from out_of_core import batches, model
 
@@ -179,7 +179,22 @@ def upper(table):
     return table[len(table) // 2 :] if len(table) > 3 else table
 
 
-def plot(results, folder):
+def markdown(results):
+    """A line a part: costs by size, and the slope of their logarithms."""
+    lines = ["| what grows | µs per move and chain | slope, upper half |", "|---|---|---|"]
+    for part, name in {"rows": "N", "subset": "n", "parameters": "d", "chains": "chains"}.items():
+        table = results[part]["table"]
+        last = upper(table)
+        costs = ", ".join(f"{one['us']:.3g} ({one['size']:,})" for one in table)
+        lines.append(f"| {name} | {costs} | {slope([one['size'] for one in last], [one['us'] for one in last]):+.2f} |")
+    setup = ", ".join(f"{one['setup_s']:.2g} ({one['size']:,})" for one in results["rows"]["table"])
+    made = "; ".join(sorted({f"{one['date']}, {one['machine']}" for one in results.values()}))
+    return "\n".join(lines) + (
+        f"\n\nSeconds before the first move, by N: {setup}.\n\nMade by `python benchmarks/growth.py` ({made})."
+    )
+
+
+def plot(results, docs):
     """Four panels, each with a line of proportional growth."""
     from matplotlib.figure import Figure
 
@@ -189,7 +204,7 @@ def plot(results, folder):
     draw_subset(panels["subset"], results["subset"]["table"])
     draw_parameters(panels["parameters"], results["parameters"]["table"])
     draw_chains(panels["chains"], results["chains"]["table"])
-    figures.write(figure, "growth", folder)
+    exhibits.write(figure, "growth", docs)
 
 
 def prepared(axes, title, xlabel, ylabel):
@@ -197,13 +212,13 @@ def prepared(axes, title, xlabel, ylabel):
     axes.set_title(title, loc="left", fontsize=11)
     axes.set(xscale="log", yscale="log", xlabel=xlabel, ylabel=ylabel)
     axes.grid(alpha=0.3, linewidth=0.5)
-    figures.tidy(axes)
+    exhibits.tidy(axes)
 
 
 def proportional(axes, x, at):
     """A line of slope 1 through the last point."""
     x = np.asarray(x, float)
-    axes.plot(x, at * x / x[-1], "--", color=figures.GREY, linewidth=1, label="proportional growth", zorder=0)
+    axes.plot(x, at * x / x[-1], "--", color=exhibits.GREY, linewidth=1, label="proportional growth", zorder=0)
 
 
 def roomy(axes, values):
@@ -216,17 +231,17 @@ def draw_rows(axes, table):
     """Moves, and what comes before them."""
     x, us, setup = ([one[key] for one in table] for key in ("size", "us", "setup_s"))
     prepared(axes, "A move costs the same whatever N; only passes before it grow", "rows N", "µs per move and chain")
-    axes.plot(x, us, "o-", color=figures.OURS, label=f"a move, slope {slope(x, us):+.2f}")
+    axes.plot(x, us, "o-", color=exhibits.OURS, label=f"a move, slope {slope(x, us):+.2f}")
     roomy(axes, us)
     beside = axes.twinx()
     last = upper(table)
     steep = slope([one["size"] for one in last], [one["setup_s"] for one in last])
     beside.plot(
-        x, setup, "s:", color=figures.OTHER, label=f"before the first move, slope {steep:.2f} in the upper half"
+        x, setup, "s:", color=exhibits.OTHER, label=f"before the first move, slope {steep:.2f} in the upper half"
     )
     proportional(beside, x, setup[-1])
     beside.set_yscale("log")
-    beside.set_ylabel("seconds before the first move", color=figures.OTHER)
+    beside.set_ylabel("seconds before the first move", color=exhibits.OTHER)
     beside.set_ylim(min(setup) / 3, 30 * max(setup))
     beside.spines["top"].set_visible(False)
     lines = [*axes.lines, *beside.lines]
@@ -242,7 +257,7 @@ def draw_subset(axes, table):
         axes, "A move reads n rows, and costs in proportion to them", "rows n of a subset", "µs per move and chain"
     )
     proportional(axes, x, us[-1])
-    axes.plot(x, us, "o-", color=figures.OURS, label=f"a move, slope {steep:.2f} in the upper half")
+    axes.plot(x, us, "o-", color=exhibits.OURS, label=f"a move, slope {steep:.2f} in the upper half")
     axes.legend(frameon=False, fontsize=8, loc="upper left")
 
 
@@ -252,7 +267,7 @@ def draw_parameters(axes, table):
         axes, "Up to 32 parameters subsets are transported, at d³;\nbeyond them a move costs in proportion to d",
         "parameters d", "µs per move and chain",
     )  # fmt: skip
-    ways = {True: ("o-", figures.OURS, "transported"), "second_order": ("s-", figures.OTHER, "second order")}
+    ways = {True: ("o-", exhibits.OURS, "transported"), "second_order": ("s-", exhibits.OTHER, "second order")}
     for way, (style, colour, name) in ways.items():
         own = [one for one in table if one["transport"] == way]
         if not own:
@@ -269,7 +284,7 @@ def draw_parameters(axes, table):
                           fontsize=7, ha="right")  # fmt: skip
     if len({str(one["transport"]) for one in table}) > 1:
         border = max(one["size"] for one in table if one["transport"] is True)
-        axes.axvline(border + 0.5, color=figures.GREY, linewidth=0.8, linestyle=":")
+        axes.axvline(border + 0.5, color=exhibits.GREY, linewidth=0.8, linestyle=":")
     axes.legend(frameon=False, fontsize=8, loc="upper left")
 
 
@@ -278,8 +293,8 @@ def draw_chains(axes, table):
     x, us = [one["size"] for one in table], [one["us"] * one["size"] for one in table]
     prepared(axes, "Chains side by side cost less than chains apart", "chains", "µs per move of all chains")
     apart = np.asarray(x, float) * us[0] / x[0]
-    axes.plot(x, apart, "--", color=figures.GREY, linewidth=1, label="proportional growth", zorder=0)
-    axes.plot(x, us, "o-", color=figures.OURS, label=f"a move, slope {slope(x, us):.2f}")
+    axes.plot(x, apart, "--", color=exhibits.GREY, linewidth=1, label="proportional growth", zorder=0)
+    axes.plot(x, us, "o-", color=exhibits.OURS, label=f"a move, slope {slope(x, us):.2f}")
     axes.legend(frameon=False, fontsize=8, loc="upper left")
 
 
@@ -294,8 +309,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", help="where to put the stores (default: the system's temporary folder)")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "growth.json")
-    parser.add_argument("--plot", action="store_true", help="draw what is in --out, and run nothing")
-    parser.add_argument("--figures", type=Path, help="where to draw (default: docs/figures)")
+    parser.add_argument("--docs", type=Path, help="folder of performance.md and figures/ (default: docs)")
+    parser.add_argument("--plot", action="store_true", help="figure and table of what is in --out, and run nothing")
     given = parser.parse_args()
     found = json.loads(given.out.read_text()) if given.out.exists() else {}
     if not given.plot:
@@ -314,7 +329,9 @@ def main():
     if missing:
         print(f"No figure without {', '.join(missing)}: python benchmarks/growth.py --parts {' '.join(missing)}")
         return
-    plot(found, given.figures)
+    print(markdown(found))
+    exhibits.put("growth", markdown(found), given.docs)
+    plot(found, given.docs)
 
 
 if __name__ == "__main__":
