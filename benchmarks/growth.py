@@ -36,7 +36,7 @@ from pathlib import Path
 
 import exhibits
 import numpy as np
-from out_of_core import batches, model
+from out_of_core import batches, model, number
 
 HERE = Path(__file__).parent
 ROWS, SUBSET, PARAMETERS, CHAINS = 1_000_000, 1000, 10, 8
@@ -52,6 +52,7 @@ FEWEST_TICKS = 4
 FEW_ROWS = 100_000
 """N of `parameters`: moves do not depend on it, and 500 columns of a million rows are passed over slowly."""
 ROWS_A_PARAMETER = 10
+WAYS = {True: "transported", "second_order": "second order"}
 
 
 def timed(problem, data, seconds, *, n=SUBSET, chains=CHAINS, reference=None):
@@ -88,10 +89,10 @@ def margin(clock, thinning):
 def measured(cases, given):
     """All sizes, round by round; `cases` gives for each its arguments of `timed`."""
     rounds, references = {size: [] for size in cases}, {}
-    for number in range(given.rounds):
+    for again in range(given.rounds):
         for size, (problem, data, options) in cases.items():
             told, references[size] = timed(
-                problem, data, given.seconds, **options, reference=references.get(size) if number else None
+                problem, data, given.seconds, **options, reference=references.get(size) if again else None
             )
             rounds[size].append(told)
             print(
@@ -171,7 +172,12 @@ PARTS = {"rows": over_rows, "subset": over_subsets, "parameters": over_parameter
 
 def slope(x, y):
     """Of a line through logarithms."""
-    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0]) if len(x) > 1 else float("nan")
+
+
+def slope_of(table, key):
+    """Of what a table says of its sizes."""
+    return slope([one["size"] for one in table], [one[key] for one in table])
 
 
 def upper(table):
@@ -183,15 +189,24 @@ def markdown(results):
     """A line a part: costs by size, and the slope of their logarithms."""
     lines = ["| what grows | µs per move and chain | slope, upper half |", "|---|---|---|"]
     for part, name in {"rows": "N", "subset": "n", "parameters": "d", "chains": "chains"}.items():
-        table = results[part]["table"]
-        last = upper(table)
-        costs = ", ".join(f"{one['us']:.3g} ({one['size']:,})" for one in table)
-        lines.append(f"| {name} | {costs} | {slope([one['size'] for one in last], [one['us'] for one in last]):+.2f} |")
-    setup = ", ".join(f"{one['setup_s']:.2g} ({one['size']:,})" for one in results["rows"]["table"])
+        for way, table in ways_of(results[part]["table"]).items():
+            words = f"{name}, {WAYS[way]}" if part == "parameters" else name
+            lines.append(f"| {words} | {listed(table, 'us')} | {slope_of(upper(table), 'us'):+.2f} |")
     made = "; ".join(sorted({f"{one['date']}, {one['machine']}" for one in results.values()}))
     return "\n".join(lines) + (
-        f"\n\nSeconds before the first move, by N: {setup}.\n\nMade by `python benchmarks/growth.py` ({made})."
+        f"\n\nSeconds before the first move, by N: {listed(results['rows']['table'], 'setup_s')}.\n\n"
+        f"Made by `python benchmarks/growth.py` ({made})."
     )
+
+
+def listed(table, key):
+    """Values, each with its size."""
+    return ", ".join(f"{number(one[key])} ({one['size']:,})" for one in table)
+
+
+def ways_of(table):
+    """The lines of a table by how U's curvature was made that of all rows."""
+    return {way: own for way in WAYS if (own := [one for one in table if one["transport"] == way])}
 
 
 def plot(results, docs):
@@ -234,8 +249,7 @@ def draw_rows(axes, table):
     axes.plot(x, us, "o-", color=exhibits.OURS, label=f"a move, slope {slope(x, us):+.2f}")
     roomy(axes, us)
     beside = axes.twinx()
-    last = upper(table)
-    steep = slope([one["size"] for one in last], [one["setup_s"] for one in last])
+    steep = slope_of(upper(table), "setup_s")
     beside.plot(
         x, setup, "s:", color=exhibits.OTHER, label=f"before the first move, slope {steep:.2f} in the upper half"
     )
@@ -251,8 +265,7 @@ def draw_rows(axes, table):
 def draw_subset(axes, table):
     """One line."""
     x, us = ([one[key] for one in table] for key in ("size", "us"))
-    last = upper(table)
-    steep = slope([one["size"] for one in last], [one["us"] for one in last])
+    steep = slope_of(upper(table), "us")
     prepared(
         axes, "A move reads n rows, and costs in proportion to them", "rows n of a subset", "µs per move and chain"
     )
@@ -267,15 +280,12 @@ def draw_parameters(axes, table):
         axes, "Up to 32 parameters subsets are transported, at d³;\nbeyond them a move costs in proportion to d",
         "parameters d", "µs per move and chain",
     )  # fmt: skip
-    ways = {True: ("o-", exhibits.OURS, "transported"), "second_order": ("s-", exhibits.OTHER, "second order")}
-    for way, (style, colour, name) in ways.items():
-        own = [one for one in table if one["transport"] == way]
-        if not own:
-            continue
+    styles = {True: ("o-", exhibits.OURS), "second_order": ("s-", exhibits.OTHER)}
+    for way, own in ways_of(table).items():
+        style, colour = styles[way]
         x, us = ([one[key] for one in own] for key in ("size", "us"))
-        steep = f", slope {slope(x, us):.2f}" if len(own) > 1 else ""
-        axes.plot(x, us, style, color=colour, label=f"{name}{steep}")
-        proportional(axes, x, us[-1]) if way == "second_order" else None
+        axes.plot(x, us, style, color=colour, label=f"{WAYS[way]}, slope {slope(x, us):.2f}")
+    proportional(axes, x, us[-1])
     for one in table:
         others = [f"n = {one['n']:,}"] if one["n"] != SUBSET else []
         others += [one["kernel"]] if one["kernel"] != "autoregressive" else []
