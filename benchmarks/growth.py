@@ -47,6 +47,8 @@ SIZES = {
     "chains": [1, 2, 4, 8, 16, 32, 64],
 }
 TUNE, THINNING = 100, 4
+SLOW_ROWS, SLOW_D = 30_000, 200
+"""From here on every move is kept: a run makes few."""
 FEWEST_TICKS = 4
 """Of a run's clock, for what it says to mean anything."""
 FEW_ROWS = 100_000
@@ -55,28 +57,28 @@ ROWS_A_PARAMETER = 10
 WAYS = {True: "transported", "second_order": "second order"}
 
 
-def timed(problem, data, seconds, *, n=SUBSET, chains=CHAINS, reference=None):
-    """One run; a longer one where its clock has hardly gone."""
+def timed(problem, data, seconds, *, n=SUBSET, chains=CHAINS, thinning=THINNING, reference=None):
+    """One run, and the reference point; a longer one where its clock has hardly gone."""
     import lwa
 
     fit = lwa.sample(
-        problem, data, subset_size=n, chains=chains, tune=TUNE, draws="auto", budget=seconds, thinning=THINNING, seed=1,
+        problem, data, subset_size=n, chains=chains, tune=TUNE, draws="auto", budget=seconds, thinning=thinning, seed=1,
         reference=reference, progress=False,
     )  # fmt: skip
-    told = fit.attributes
+    told, point = fit.attributes, fit.origin.model.unravel(fit.origin.polish.problem.reference.theta)
+    before = {"setup_s": told["seconds"] - told["sampling_seconds"], "stages": told["stages"]}
     if len(told["clock"]) < FEWEST_TICKS:
-        return timed(problem, data, 2 * seconds, n=n, chains=chains, reference=reference)
-    found = {
+        longer, _ = timed(problem, data, 4 * seconds, n=n, chains=chains, thinning=1, reference=point)
+        return longer | before, point
+    found = before | {
         "us": margin(told["clock"], told["thinning"]) / chains,
-        "setup_s": told["seconds"] - told["sampling_seconds"],
-        "stages": told["stages"],
         "n": told["subset_size"],
         "kernel": told["kernel"].split(",")[0].split(" ")[0],
         "transport": told["transport"],
         "evaluations": told["rows_read"] / (told["moves"] * chains * told["subset_size"]),
         "moves": told["moves"],
     }
-    return found, fit.origin.model.unravel(fit.origin.polish.problem.reference.theta)
+    return found, point
 
 
 def margin(clock, thinning):
@@ -140,7 +142,10 @@ def columns(rows, parameters=PARAMETERS):
 def over_subsets(given):
     """Part 2."""
     data, logistic = columns(ROWS), model()
-    return measured({n: (logistic, data, {"n": n}) for n in some("subset", given)}, given)
+    cases = {
+        n: (logistic, data, {"n": n, "thinning": 1 if n >= SLOW_ROWS else THINNING}) for n in some("subset", given)
+    }
+    return measured(cases, given)
 
 
 def over_parameters(given):
@@ -152,7 +157,7 @@ def over_parameters(given):
         data = columns(FEW_ROWS, d)
         names = [name for name in data if name not in ("x0", "y")]
         formula = lwa.glm(f"y ~ {' + '.join(names)}", "bernoulli")
-        cases[d] = formula, data, {"n": max(SUBSET, ROWS_A_PARAMETER * d)}
+        cases[d] = formula, data, {"n": max(SUBSET, ROWS_A_PARAMETER * d), "thinning": 1 if d >= SLOW_D else THINNING}
     return measured(cases, given)
 
 
