@@ -8,6 +8,7 @@
 cold, with no converted table, no compiled program, nothing in any cache but Python's own bytecode, then once more with
 what that left behind. Stages are those that lwa records with every run (`attributes["stages"]`); the rest of what
 the clock on the wall says is the end of the process. Compilation beside other work shows as the wait for it alone.
+One more cold run, not timed, listens to JAX: how long each program is traced, lowered and compiled, on whichever thread.
 Beside that, `import lwa` and what `lwa.sample` needs first, against `import jax`. Medians over rounds.
 """
 
@@ -47,6 +48,13 @@ STAGES = {
     "exit": "exit",
 }
 """In the order in which they come, by and large, and what they are called."""
+KINDS = {
+    "jaxpr_trace_duration": "tracing",
+    "jaxpr_to_mlir_module_duration": "lowering",
+    "backend_compile_duration": "compiling",
+}
+"""What JAX calls what it does with a program."""
+MOST_PROGRAMS = 12
 IMPORTS = {"jax": "import jax", "lwa": "import lwa", "lwa.sample": "import lwa; lwa.sample"}
 
 
@@ -68,19 +76,58 @@ def environment(cache):
     return kept | {"XDG_CACHE_HOME": str(cache), "NUMBA_CACHE_DIR": str(cache / "numba")}
 
 
-def fitted(table, run, cache):
-    """One `lwa fit`; its stages, and what came of it."""
+def fit(code, table, run, cache):
+    """`lwa fit` in a process that begins with some code."""
     formula = "y ~ " + " + ".join(f"x{i}" for i in range(1, COLUMNS))
     arguments = ["fit", formula, str(table), "--family", "bernoulli", "--seed", "1", "--out", str(run)]
+    subprocess.run([sys.executable, "-c", code, *arguments], check=True, env=environment(cache), capture_output=True)
+
+
+def fitted(table, run, cache):
+    """One `lwa fit`; its stages, and what came of it."""
     began = time.perf_counter()
-    subprocess.run(
-        [sys.executable, "-c", "from lwa.cli import main; main()", *arguments], check=True, env=environment(cache),
-        capture_output=True,
-    )  # fmt: skip
+    fit("from lwa.cli import main; main()", table, run, cache)
     total = time.perf_counter() - began
     told = json.loads((run / "manifest.json").read_text())["attributes"]
     stages = told["stages"] | {"exit": max(0.0, total - sum(told["stages"].values()))}
     return {"total": total, "stages": stages, "certificate": told["certificate"]["outcome"], "run": run}
+
+
+def listened(table, scratch):
+    """What a cold run spends on programs: seconds by kind, and those of the programs that take longest."""
+    heard = scratch / "heard.json"
+    code = f"import sys; sys.path.insert(0, {str(HERE)!r}); import cold_start; cold_start.listen({str(heard)!r})"
+    fit(code, table, scratch / "listened", scratch / "cache-listened")
+    kinds, programs = dict.fromkeys(KINDS.values(), 0.0), {}
+    events = json.loads(heard.read_text())
+    for kind, program, seconds in events:
+        kinds[KINDS[kind]] += seconds
+        programs[program] = programs.get(program, 0.0) + seconds
+    longest = sorted(programs, key=programs.get, reverse=True)[:MOST_PROGRAMS]
+    return {
+        "programs": sum(kind == "backend_compile_duration" for kind, _, _ in events),
+        "seconds": {kind: round(seconds, 3) for kind, seconds in kinds.items()},
+        "longest": {program: round(programs[program], 3) for program in longest},
+    }
+
+
+def listen(where):
+    """`lwa fit` in this process, and what JAX says of its programs, as JSON."""
+    from jax import monitoring
+
+    from lwa.cli import main
+
+    heard = []
+
+    def hear(event, seconds, fun_name="", **_):
+        if (kind := event.rpartition("/")[2]) in KINDS:
+            heard.append((kind, fun_name.removeprefix("jit(").removesuffix(")"), seconds))
+
+    monitoring.register_event_duration_secs_listener(hear)
+    try:
+        main()
+    finally:
+        Path(where).write_text(json.dumps(heard))
 
 
 def least_effective(run):
@@ -108,6 +155,7 @@ def measure(given):
                 found.append(fitted(table, Path(scratch) / f"{state}-{number}", Path(scratch) / f"cache-{number}"))
                 print(f"{state}: {found[-1]['total']:.2f} s, certificate: {found[-1]['certificate']}", flush=True)
         effective = least_effective(rounds["cold"][0]["run"])
+        compilation = listened(table, Path(scratch))
     times = {name: [] for name in IMPORTS}
     for _ in range(given.imports):
         for name, statement in IMPORTS.items():
@@ -120,6 +168,7 @@ def measure(given):
         "effective_draws": round(effective),
         "certificate": rounds["cold"][0]["certificate"],
         **{state: medians(found) for state, found in rounds.items()},
+        "compilation": compilation,
         "imports": {name: round(statistics.median(seconds), 4) for name, seconds in times.items()},
     }
 
@@ -156,6 +205,17 @@ def markdown(found):
         f"{imports['lwa.sample']:.2f} s, JAX included ({imports['lwa.sample'] / imports['jax']:.2f} times).\n\n"
         f"Made on {found['date']} by `python benchmarks/cold_start.py` on {found['machine']}, medians of "
         f"{found['rounds']} rounds."
+    )
+
+
+def programs(found):
+    """What compilation takes, on all threads together."""
+    told = found["compilation"]
+    kinds = ", ".join(f"{seconds:.1f} s of {kind}" for kind, seconds in told["seconds"].items())
+    lines = ["| program | s |", "|---|---|", *(f"| `{name}` | {s:.2f} |" for name, s in told["longest"].items())]
+    return (
+        f"A cold start makes {told['programs']} programs: {kinds}, added up over threads, of which one compiles the "
+        "moves of the chains while the other finds the mode. The longest, all three together:\n\n" + "\n".join(lines)
     )
 
 
@@ -207,7 +267,9 @@ def main():
         given.out.write_text(json.dumps(found, indent=1) + "\n")
     found = json.loads(given.out.read_text())
     print(markdown(found))
+    print(programs(found))
     exhibits.put("cold start", markdown(found), given.docs)
+    exhibits.put("profile", programs(found), given.docs)
     plot(found, given.docs)
 
 

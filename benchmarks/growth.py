@@ -250,11 +250,11 @@ def roomy(axes, values):
 def draw_rows(axes, table):
     """Moves, and what comes before them."""
     x, us, setup = ([one[key] for one in table] for key in ("size", "us", "setup_s"))
-    prepared(axes, "A move costs the same whatever N; only passes before it grow", "rows N", "µs per move and chain")
+    title = f"Over all N a move varies by a factor of {max(us) / min(us):.2f}:\nnothing grows but the passes before it"
+    prepared(axes, title, "rows N", "µs per move and chain")
     axes.plot(x, us, "o-", color=exhibits.OURS, label=f"a move, slope {slope(x, us):+.2f}")
     roomy(axes, us)
-    beside = axes.twinx()
-    steep = slope_of(upper(table), "setup_s")
+    beside, steep = axes.twinx(), slope_of(upper(table), "setup_s")
     beside.plot(
         x, setup, "s:", color=exhibits.OTHER, label=f"before the first move, slope {steep:.2f} in the upper half"
     )
@@ -269,44 +269,51 @@ def draw_rows(axes, table):
 
 def draw_subset(axes, table):
     """One line."""
-    x, us = ([one[key] for one in table] for key in ("size", "us"))
-    steep = slope_of(upper(table), "us")
-    prepared(
-        axes, "A move reads n rows, and costs in proportion to them", "rows n of a subset", "µs per move and chain"
-    )
+    x, us, last = [one["size"] for one in table], [one["us"] for one in table], upper(table)
+    steep = f"{slope_of(last, 'us'):.2f}"
+    title = f"A move reads n rows: from n = {last[0]['size']:,} on\ncost grows like n to the power {steep}"
+    prepared(axes, title, "rows n of a subset", "µs per move and chain")
     proportional(axes, x, us[-1])
-    axes.plot(x, us, "o-", color=exhibits.OURS, label=f"a move, slope {steep:.2f} in the upper half")
+    axes.plot(x, us, "o-", color=exhibits.OURS, label=f"a move, slope {steep} in the upper half")
     axes.legend(frameon=False, fontsize=8, loc="upper left")
 
 
 def draw_parameters(axes, table):
     """One line for each way in which U's curvature is made that of all rows; n and kernel where they are others."""
-    prepared(
-        axes, "Up to 32 parameters subsets are transported, at d³;\nbeyond them a move costs in proportion to d",
-        "parameters d", "µs per move and chain",
-    )  # fmt: skip
-    styles = {True: ("o-", exhibits.OURS), "second_order": ("s-", exhibits.OTHER)}
-    for way, own in ways_of(table).items():
+    ways, styles = ways_of(table), {True: ("o-", exhibits.OURS), "second_order": ("s-", exhibits.OTHER)}
+    border = max((one["size"] for one in ways.get(True, [])), default=0)
+    title = f"Up to {border} parameters subsets are transported;\nbeyond them rows are expanded to second order"
+    prepared(axes, title, "parameters d", "µs per move and chain")
+    for way, own in ways.items():
         style, colour = styles[way]
         x, us = ([one[key] for one in own] for key in ("size", "us"))
-        axes.plot(x, us, style, color=colour, label=f"{WAYS[way]}, slope {slope(x, us):.2f}")
-    proportional(axes, x, us[-1])
+        axes.plot(
+            x, us, style, color=colour, label=f"{WAYS[way]}, slope {slope_of(upper(own), 'us'):.2f} in the upper half"
+        )
+    alike = [one["us"] / one["evaluations"] * SUBSET / one["n"] for one in own]
+    if max(abs(one - other) for one, other in zip(alike, us, strict=True)) > 0.05 * max(us):
+        words = f"the same for each evaluation of {SUBSET:,} rows, slope {slope(x, alike):.2f}"
+        axes.plot(x, alike, style, color=colour, markerfacecolor="white", linewidth=0.8, label=words)
+    proportional(axes, x, alike[-1])
     for one in table:
         others = [f"n = {one['n']:,}"] if one["n"] != SUBSET else []
-        others += [one["kernel"]] if one["kernel"] != "autoregressive" else []
+        others += (
+            [f"{one['kernel']}, {one['evaluations']:.1f} evaluations"] if one["kernel"] != "autoregressive" else []
+        )
         if others:
-            axes.annotate("\n".join(others), (one["size"], one["us"]), xytext=(-6, 6), textcoords="offset points",
+            axes.annotate("\n".join(others), (one["size"], one["us"]), xytext=(-8, -4), textcoords="offset points",
                           fontsize=7, ha="right")  # fmt: skip
-    if len({str(one["transport"]) for one in table}) > 1:
-        border = max(one["size"] for one in table if one["transport"] is True)
+    if len(ways) > 1:
         axes.axvline(border + 0.5, color=exhibits.GREY, linewidth=0.8, linestyle=":")
+    axes.set_ylim(top=20 * max(one["us"] for one in table))
     axes.legend(frameon=False, fontsize=8, loc="upper left")
 
 
 def draw_chains(axes, table):
     """All chains together, so that proportional growth is what one would pay for chains apart."""
     x, us = [one["size"] for one in table], [one["us"] * one["size"] for one in table]
-    prepared(axes, "Chains side by side cost less than chains apart", "chains", "µs per move of all chains")
+    title = f"Chains side by side: {x[-1]} cost {us[-1] / us[0] * x[0]:.0f} times as much as one"
+    prepared(axes, title, "chains", "µs per move of all chains")
     apart = np.asarray(x, float) * us[0] / x[0]
     axes.plot(x, apart, "--", color=exhibits.GREY, linewidth=1, label="proportional growth", zorder=0)
     axes.plot(x, us, "o-", color=exhibits.OURS, label=f"a move, slope {slope(x, us):.2f}")

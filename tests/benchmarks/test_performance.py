@@ -17,6 +17,8 @@ old
 between
 <!-- cold start: begin -->
 <!-- cold start: end -->
+<!-- profile: begin -->
+<!-- profile: end -->
 """
 
 
@@ -32,7 +34,7 @@ GROWTH = {
         line(2, 5.0),
         line(32, 300.0),
         line(33, 20.0, transport="second_order"),
-        line(500, 4000.0, transport="second_order", n=5000, kernel="HMC"),
+        line(500, 4000.0, transport="second_order", n=5000, kernel="HMC", evaluations=4.0),
     ],
     "chains": [line(chains, 12.0 / chains**0.25) for chains in (1, 8, 64)],
 }
@@ -62,7 +64,17 @@ def test_growth(monkeypatch, docs):
     assert "100 (100,000,000)." in page  # seconds before the first move
     assert "between\n<!-- cold start: begin -->\n<!-- cold start: end -->" in page
     drawing = (docs / "figures" / "growth.svg").read_text(encoding="utf-8")
-    for words in ("slope +0.00", "slope 1.00 in the upper half", "second order", "HMC", "n = 5,000", "slope 0.75"):
+    for words in (
+        "slope +0.00",
+        "slope 1.00 in the upper half",
+        "second order",
+        "HMC, 4.0 evaluations",
+        "n = 5,000",
+        "slope 0.75",
+        "Up to 32 parameters",
+        "64 cost 23 times as much as one",
+        "varies by a factor of 1.00",
+    ):
         assert words in drawing
     assert (docs / "figures" / "growth.png").stat().st_size > 10_000
 
@@ -79,6 +91,7 @@ def test_cold_start(monkeypatch, docs):
         "date": "2026-01-01", "machine": "2 cores", "rows": 1_000_000, "rounds": 3, "effective_draws": 2500,
         "certificate": "pass", "cold": {"total": 6.1, "stages": stages},
         "warm": {"total": 5.6, "stages": {**stages, "conversion": 0.0}},
+        "compilation": {"programs": 57, "seconds": {"tracing": 0.8, "compiling": 5.0}, "longest": {"play": 1.0}},
         "imports": {"jax": 0.5, "lwa": 0.005, "lwa.sample": 0.9},
     }  # fmt: skip
     page = call(cold_start, monkeypatch, results, docs)
@@ -86,6 +99,8 @@ def test_cold_start(monkeypatch, docs):
     assert "compilation" not in page  # which took no time
     assert "| **all of it** | **6.1** | **5.6** |" in page
     assert "at least 2,500 effective draws of every parameter. At most 20 s cold with 1,000: holds." in page
+    assert "57 programs: 0.8 s of tracing, 5.0 s of compiling" in page
+    assert "| `play` | 1.00 |" in page
     assert "0.010 times as long" in page
     assert "6.1 s cold" in (docs / "figures" / "cold_start.svg").read_text(encoding="utf-8")
     assert "does NOT hold" in cold_start.markdown(results | {"effective_draws": 900})
