@@ -8,7 +8,7 @@
 cold, with no converted table, no compiled program, nothing in any cache but Python's own bytecode, then once more with
 what that left behind. Stages are those that lwa records with every run (`attributes["stages"]`); the rest of what
 the clock on the wall says is the end of the process. Compilation beside other work shows as the wait for it alone.
-One more cold run, not timed, listens to JAX: how long each program is traced, lowered and compiled, on whichever thread.
+One more cold run, not timed, listens to JAX: how long it traces, lowers and compiles each program, on any thread.
 Beside that, `import lwa` and what `lwa.sample` needs first, against `import jax`. Medians over rounds.
 """
 
