@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -64,6 +65,9 @@ def test_from_a_csv_to_a_page(call, place):
     assert err.index("~ normal(0, 2.5)") < err.index("4 chains:")  # priors before sampling
 
     fit = lwa.load("runs/fit")
+    stages = fit.attributes["stages"]
+    assert {"imports", "conversion", "layout", "mode", "tune", "draws", "certificate", "report"} <= set(stages)
+    assert re.fullmatch(r"\d+\.\d s: imports \d+\.\d, .*\.", certificate.splitlines()[-1])
     assert fit.posterior["beta"].shape == (4, 100, 4)
     assert fit.certificate.names == [line.split()[0] for line in table.splitlines()[1:]]
     typed = "lwa fit 'late ~ distance + origin' flights.csv --family bernoulli --budget 60s " + " ".join(SMALL)

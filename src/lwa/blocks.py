@@ -135,8 +135,9 @@ class Keeper(Protocol):
 
 def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outcome:
     """Tune, freeze, sample, block by block, until the draws are there, the budget is spent or Ctrl-C is pressed."""
-    for cohort in run.cohorts:
-        cohort.compiled()  # which no budget pays for
+    with display.stages("compiling"):
+        for cohort in run.cohorts:
+            cohort.compiled()  # which no budget pays for
     settings, meter = run.settings, Meter(run.settings.budget)
     threads = len(run.cohorts) if run.layout.plays_away else os.cpu_count()  # those only wait
     with interruptible() as interruption, ThreadPoolExecutor(threads) as pool:
@@ -145,9 +146,10 @@ def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outco
         if keeper is not None:
             keeper.take_up(player, sofar)
         if sofar.tuned is None:
-            tune(player, sofar, display, keeper)
-            if not interruption.asked:  # else whoever goes on ends it, after as many moves as were asked for
-                display.say(end_tune(player, sofar))
+            with display.stages("tune"):
+                tune(player, sofar, display, keeper)
+                if not interruption.asked:  # else whoever goes on ends it, after as many moves as were asked for
+                    display.say(end_tune(player, sofar))
         tuning = jax.tree.map(  # before any move that may fail: those take the memory of the state over
             lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves])[: settings.chains],
             *(cohort.state.tuning for cohort in run.cohorts),
@@ -156,7 +158,8 @@ def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outco
             stopped, fault = f"{interruption.asked} after 0 {settings.of_draws}", None
         else:
             display.say(forecast(player, run, sofar.thinning))
-            stopped, fault = (keep_exact if settings.exact else keep)(player, sofar, display, keeper)
+            with display.stages("draws"):
+                stopped, fault = (keep_exact if settings.exact else keep)(player, sofar, display, keeper)
         kept = last_draws(sofar, run) if keeper is None else None
         stored = None if keeper is None else keeper.finish(player, sofar)
         warmup = kept_of(sofar.path, run, settings.tune) if settings.keep_tune else None

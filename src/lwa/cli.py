@@ -1,5 +1,6 @@
 """The command line: parse, call, print."""
 
+import gc
 import re
 import sys
 from pathlib import Path
@@ -238,8 +239,11 @@ def fit(
     """
     from lwa.executors.dask import dask_at
     from lwa.fitting import Source, fit_and_save
+    from lwa.progress import Display
     from lwa.run_folder import require_free
+    from lwa.stopwatch import begun
 
+    stages = begun()
     require_free(out, replace=overwrite)  # this and all options, rather than after all the work
     options = options_of(tune, chains, budget, target, exact, seed, epsilon, draws, subset_size, keep)
     source = Source(
@@ -247,10 +251,11 @@ def fit(
         numpyro=numpyro, missing=missing,
     )  # fmt: skip
     with dask_at(dask) as executor:
-        model, rows = source.read(progress=not json, executor=executor)
+        with Display(not json, stages) as display:
+            model, rows = source.read(progress=display, executor=executor)
         done = fit_and_save(
             model, rows, out, options, command=["lwa", *sys.argv[1:]], source=source, certify=certify, report=page,
-            progress=not json, overwrite=overwrite, executor=executor,
+            progress=not json, overwrite=overwrite, executor=executor, stages=stages,
         )  # fmt: skip
     tell(done, out, json=json)
 
@@ -269,12 +274,15 @@ def tell(done: "Fitted", out: Path, *, json: bool) -> None:
 
 def show_fit(done: "Fitted", out: Path) -> None:
     """What came of a fit: the table, then what to think of it, then where it is."""
-    typer.echo(str(done.run.summary()))
+    from lwa.stopwatch import in_words
+
+    typer.echo(str(done.table))
     for remark in done.run.attributes["warnings"]:
         typer.echo(f"\nWarning: {remark}")
     if done.verdict:
         typer.echo(f"\nCertificate: {done.verdict}")
     typer.echo(f"\nSaved to {out}." + ("" if done.page is None else f" Open {done.page} for the whole story."))
+    typer.echo(f"{in_words(done.stages.seconds)}.")
 
 
 @app.command()
@@ -304,11 +312,13 @@ def resume(
     """
     from lwa.executors.dask import dask_at
     from lwa.fitting import resume_and_save
+    from lwa.stopwatch import begun
 
+    stages = begun()
     with dask_at(dask) as executor:
         done = resume_and_save(
             run, draws=draws, budget=budget, numpyro=numpyro, certify=certify, report=page, progress=not json,
-            executor=executor,
+            executor=executor, stages=stages,
         )  # fmt: skip
     tell(done, run, json=json)
 
@@ -536,9 +546,11 @@ def report(
 def main() -> None:
     """Run a command; what lwa refuses is one sentence and exit code 2, never a traceback."""
     from lwa.errors import LwaError, Terminated, out_of_memory
+    from lwa.user_cache import kept_programs
 
     try:
-        app()
+        with kept_programs():
+            app()
     except LwaError as error:
         typer.echo(f"lwa: {as_options(str(error))}", err=True)
         raise SystemExit(2) from None
@@ -554,6 +566,8 @@ def main() -> None:
             err=True,
         )
         raise SystemExit(2) from None
+    finally:
+        gc.freeze()  # else the interpreter looks through all that was imported before it ends: half a second
 
 
 OPTION = re.compile(

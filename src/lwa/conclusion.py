@@ -25,7 +25,7 @@ RARELY = 1e-3
 """A share of moves during which θ held still that no draw would show."""
 
 
-def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
+def conclude(run: Run, outcome: Outcome, seconds: float, stages: Mapping[str, float]) -> Result:
     """Name the draws, record how they came about, and say what a user should know."""
     settings, problem, model = run.settings, run.problem, run.layout.given
     stored = outcome.stored
@@ -73,6 +73,7 @@ def conclude(run: Run, outcome: Outcome, seconds: float) -> Result:
         "nonfinite_proposals": outcome.invalid,
         "seconds": round(seconds, 3),
         "sampling_seconds": round(outcome.seconds, 3),
+        "stages": dict(stages),  # seconds of each
         "moves_a_second": round(outcome.rate, 1),
         "clock": since_the_call(outcome.clock, seconds - outcome.seconds),
         "tune_clock": since_the_call(outcome.tune_clock, seconds - outcome.seconds),

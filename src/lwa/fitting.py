@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lwa.checkpoints.resuming import Fresh, of_lwas_own, taken_up
 from lwa.errors import InputError, LwaError, LwaWarning, RunFolderError, Terminated
 from lwa.executors import Executor
-from lwa.models.from_numpyro import from_numpyro
 from lwa.models.glm import Glm, glm
 from lwa.models.model import Model
 from lwa.models.named import own_object, priors_of
+from lwa.progress import Display
 from lwa.result import Result
 from lwa.rows import Rows
 from lwa.rows.cache import rows_at
@@ -24,6 +24,10 @@ from lwa.rows.on_workers import RowsOnWorkers
 from lwa.rows.store import StoreRows
 from lwa.sampling import NO_SETTINGS, drawn, resume, sample
 from lwa.settings import Settings
+from lwa.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    import pandas
 
 SUBSET_SIZE = 1000
 """Rows that a step reads where nothing is asked, or all of them where there are fewer."""
@@ -34,9 +38,11 @@ class Fitted:
     """A run that is saved, and what was said of it."""
 
     run: Result
+    table: "pandas.DataFrame"  # ArviZ's
     verdict: str
     condemned: bool  # whether the certificate says that the draws are not those of the posterior
     page: Path | None
+    stages: Stopwatch  # of everything so far
 
 
 def require_settings(options: Mapping[str, Any]) -> None:
@@ -65,7 +71,7 @@ class Source:
     numpyro: str | None = None
     missing: str = "error"
 
-    def read(self, *, progress: bool, executor: Executor | None = None) -> tuple[Any, Rows]:
+    def read(self, *, progress: bool | Display, executor: Executor | None = None) -> tuple[Any, Rows]:
         """The model, and the rows that it needs; of Parquet files the workers of an executor read them."""
         if self.numpyro is not None:
             self._require_no_formula()
@@ -118,9 +124,11 @@ def source_of(folder: Path, numpyro: str | None) -> tuple[Source, list[str]]:
 
 
 def numpyro_model(
-    name: str, source: str, missing: str, progress: bool, executor: Executor | None = None
+    name: str, source: str, missing: str, progress: bool | Display, executor: Executor | None = None
 ) -> tuple[Model, Rows]:
     """A NumPyro model by its name, `module:model`, and the columns of a table that it takes."""
+    from lwa.models.from_numpyro import from_numpyro  # NumPyro takes a while to import, and a formula needs none of it
+
     function = own_object(name)
     rows = rows_at(source, progress, columns=columns_of(function), missing=missing, executor=executor)
     if isinstance(rows, StoreRows | RowsOnWorkers):
@@ -151,6 +159,7 @@ def fit_and_save(
     progress: bool = True,
     overwrite: bool = False,
     executor: Executor | None = None,
+    stages: Stopwatch | None = None,
 ) -> Fitted:
     """Sample, certify and report. Draws are kept as they come, so that nothing that comes later can lose them.
 
@@ -166,13 +175,15 @@ def fit_and_save(
         Whether a run that is in `out` already goes, as soon as this one is prepared.
     executor
         Who computes.
+    stages
+        Where the time went before.
     """
     size = options["subset_size"] or min(SUBSET_SIZE, len(rows))
     asked = settings_of(dict(options) | {"subset_size": size, "checkpoint": out})
     fresh = Fresh({"source": asdict(source), "command": list(command)}, replaces=overwrite)
-    with quietly():
-        run = drawn(model, rows, asked, None, progress=progress, executor=executor, fresh=fresh)
-    return concluded(run, out, command, certify=certify, report=report, progress=progress)
+    with quietly(), Display(progress, stages) as display:
+        run = drawn(model, rows, asked, None, progress=display, executor=executor, fresh=fresh)
+    return concluded(run, out, command, display.stages, certify=certify, report=report, progress=progress)
 
 
 def resume_and_save(
@@ -185,13 +196,14 @@ def resume_and_save(
     report: bool,
     progress: bool,
     executor: Executor | None = None,
+    stages: Stopwatch | None = None,
 ) -> Fitted:
     """Go on with a fit, then certify and report it."""
     source, command = source_of(folder, numpyro)
-    model, rows = source.read(progress=progress, executor=executor)
-    with quietly():
-        run = resume(folder, model, rows, draws=draws, budget=budget, progress=progress, executor=executor)
-    return concluded(run, folder, command, certify=certify, report=report, progress=progress)
+    with quietly(), Display(progress, stages) as display:
+        model, rows = source.read(progress=display, executor=executor)
+        run = resume(folder, model, rows, draws=draws, budget=budget, progress=display, executor=executor)
+    return concluded(run, folder, command, display.stages, certify=certify, report=report, progress=progress)
 
 
 @contextmanager
@@ -202,7 +214,9 @@ def quietly() -> Iterator[None]:
         yield
 
 
-def concluded(run: Result, out: Path, command: Sequence[str], *, certify: bool, report: bool, progress: bool) -> Fitted:
+def concluded(
+    run: Result, out: Path, command: Sequence[str], stages: Stopwatch, *, certify: bool, report: bool, progress: bool
+) -> Fitted:
     """Save, certify and report."""
     ended = str(run.attributes["stopped"])
     if run.draws == 0:
@@ -215,21 +229,29 @@ def concluded(run: Result, out: Path, command: Sequence[str], *, certify: bool, 
     run = with_command(run, command)
     if run.home is None:  # the disk was full, for example
         raise RunFolderError(str(run.attributes["warnings"][-1]))
-    run.save(out)
+    with stages("saving"):
+        run.save(out)
     if ended.startswith("terminated"):
         raise Terminated(f"Terminated with {run.draws} draws a chain, kept in {out}. lwa resume {out} goes on.")
     verdict, condemned = "", False
     if certify:
         try:
-            found = run.certify(progress=progress)
+            with stages("certificate"):
+                found = run.certify(progress=progress)
             verdict, condemned = found.verdict, found.outcome == "fail"
-            run.save(out)
+            with stages("saving"):
+                run.save(out)
         except LwaError as error:  # too few draws, for example: what was drawn is there all the same
             verdict = f"none. {error}"
         except KeyboardInterrupt:
             verdict = "none: its pass over all rows was interrupted."
-    page = run.report(out / "report.html") if report else None
-    return Fitted(run, verdict, condemned, page)
+    with stages("report"):
+        table = run.summary()
+        page = run.report(out / "report.html") if report else None
+    run = replace(run, attributes={**run.attributes, "stages": stages.record})
+    with stages("saving"):
+        run.save(out)
+    return Fitted(run, table, verdict, condemned, page, stages)
 
 
 def with_command(run: Result, command: Sequence[str]) -> Result:

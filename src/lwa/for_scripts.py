@@ -10,7 +10,19 @@ import numpy as np
 
 from lwa.result import Result
 
-TOLD = ("rows", "target", "exact", "subset_size", "seed", "seconds", "stopped", "warnings", "command", "model")
+TOLD = (
+    "rows",
+    "target",
+    "exact",
+    "subset_size",
+    "seed",
+    "seconds",
+    "stages",
+    "stopped",
+    "warnings",
+    "command",
+    "model",
+)
 
 
 def run_as_json(fit: Result, folder: Path, page: Path | None) -> str:

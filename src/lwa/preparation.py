@@ -71,12 +71,14 @@ def prepare(layout: Layout, settings: Settings, given: list[NDArray[np.float64]]
     """Survey the rows, find θ̂, settle how U and θ move, find starts and a precision."""
     began, calibrated = time.monotonic(), settings.target == "calibrated"
     kernel = first_choice(layout, settings)
-    surveyed, gathering = look_through(layout, gathered(settings, layout), display)
+    with display.stages("survey"):
+        surveyed, gathering = look_through(layout, gathered(settings, layout), display)
     known, warming = Known(layout), None
     if calibrated:
         require_calibration(layout, settings)
         warming = None if layout.plays_away else warm_up_beside(rehearsal(layout, settings, kernel), settings)
-        known = at_the_reference(layout, settings, given, display)
+        with display.stages("mode"):
+            known = at_the_reference(layout, settings, given, display)
     layout, expanded, steps, warned = known
     most = rows_within(settings, layout.available, len(layout) / max(1e-3, time.monotonic() - began))
     statistic = statistic_of(gathering, settings, layout)

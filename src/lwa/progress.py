@@ -4,16 +4,22 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
+from lwa.stopwatch import Stopwatch
+
 
 class Display:
-    """A bar a phase, on standard error; plain lines where rich is not installed; silent where `shown` is False."""
+    """A bar a phase, on standard error; plain lines where rich is not installed; silent where `shown` is False.
 
-    def __init__(self, shown: bool) -> None:
+    Its `stages` say where the time goes.
+    """
+
+    def __init__(self, shown: bool, stages: Stopwatch | None = None) -> None:
         self.shown, self.bars = shown, rich_bars() if shown else None
+        self.stages = stages or Stopwatch()
         self.tasks: dict[str, Any] = {}
 
     def __enter__(self) -> "Display":
@@ -61,6 +67,14 @@ def rich_bars() -> Any:
         progress.TextColumn("{task.fields[note]}"),
         console=Console(stderr=True),
     )
+
+
+@contextmanager
+def shown(progress: bool | Display) -> Iterator[Display]:
+    """A display of its own, or the one that is already on the screen."""
+    display = progress if isinstance(progress, Display) else Display(progress)
+    with nullcontext() if display is progress else display:
+        yield display
 
 
 SIGNALS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}

@@ -138,10 +138,10 @@ class Result:
         if self.running is not None or (chains > MANY and self.draws < FEWEST_OF_ARVIZ):
             return self.own_table(f"ArviZ needs {FEWEST_OF_ARVIZ} draws a chain")
         try:
-            import arviz
+            import arviz_stats  # all of `arviz` would bring its plots along
         except ImportError:
             return self.own_table("ArviZ is not installed")
-        return arviz.summary(self.idata, **options)
+        return arviz_stats.summary(self.idata, **options)
 
     def own_table(self, why: str = "Chains are many") -> "Table":
         """The same without ArviZ, and why: of all draws where they were summarised; of many chains nested R-hat."""

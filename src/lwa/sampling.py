@@ -35,12 +35,13 @@ from lwa.layout import lay_out
 from lwa.models.model import Model
 from lwa.models.unbound import Unbound, require_model
 from lwa.preparation import prepare_or_fall_back
-from lwa.progress import Display
+from lwa.progress import Display, shown
 from lwa.result import Result
 from lwa.retention import Memory, retention_of
 from lwa.run_folder.stream import record_of
 from lwa.settings import Settings
 from lwa.starts import given_starts
+from lwa.stopwatch import Stopwatch
 
 NO_SETTINGS = ("model", "data", "initvals", "progress", "executor")
 """Arguments of `sample` that no file keeps as they are."""
@@ -188,7 +189,7 @@ def drawn(
     asked: dict[str, Any],
     initvals: Any,
     *,
-    progress: bool,
+    progress: bool | Display,
     executor: Executor | None = None,
     begun: Begun | None = None,
     fresh: Fresh = FRESH,
@@ -200,14 +201,16 @@ def drawn(
     if settings.checkpoint is not None and begun is None:
         require_new(settings.checkpoint, fresh)
     began = time.monotonic()
-    with Display(progress) as display:
-        layout = lay_out(model, data, display, executor)
+    with shown(progress) as display:
+        stages = display.stages
+        with stages("layout"):
+            layout = lay_out(model, data, display, executor)
         if layout.described:
             display.say(layout.described)
         layout.fit(settings.subset_size)
         settings.fit()
         starts = given_starts(layout.given, initvals, settings.chains) if begun is None else starts_of(begun)
-        with jax.enable_x64(True):
+        with jax.enable_x64(True), stages("planning"):
             layout = layout.checked(np.float32)
             settings, microseconds = in_python(layout, settings, starts, display)
             run = replace(prepare_or_fall_back(layout, settings, starts, display), microseconds=microseconds)
@@ -215,7 +218,7 @@ def drawn(
             run = known(replace(run, memory=memory_for(run)), begun)
             if run.settings.budget == Budget():  # else it depends on how far that goes
                 display.say(retention_of(run.settings, run.memory, run.settings.draws)[1])
-            with opened(run, asked, starts, begun, fresh) as keeper:
+            with stages("saving"), opened(run, asked, starts, begun, fresh) as keeper:
                 outcome = carry_out(run, display, keeper)
         except ExecutorError as error:
             raise noted(error, run) from error.__cause__
@@ -223,9 +226,10 @@ def drawn(
             for cohort in run.cohorts:
                 cohort.close()
     if outcome.fault is not None:
-        raise with_result(outcome.fault, run, outcome, keeper, time.monotonic() - began)
-    fit = conclude(run, outcome, time.monotonic() - began)
-    return fit if keeper is None else closed(keeper, fit)
+        raise with_result(outcome.fault, run, outcome, keeper, time.monotonic() - began, stages)
+    fit = conclude(run, outcome, time.monotonic() - began, stages.record)
+    with stages("saving"):
+        return fit if keeper is None else closed(keeper, fit)
 
 
 def memory_for(run: Run) -> Memory:
@@ -240,7 +244,7 @@ def resume(
     *,
     draws: int | None = None,
     budget: Any = None,
-    progress: bool = True,
+    progress: bool | Display = True,
     executor: Executor | None = None,
     **given: Any,
 ) -> Result:
@@ -275,13 +279,13 @@ def resume(
 
 
 def with_result(
-    fault: BaseException, run: Run, outcome: Outcome, keeper: Folder | None, seconds: float
+    fault: BaseException, run: Run, outcome: Outcome, keeper: Folder | None, seconds: float, stages: Stopwatch
 ) -> BaseException:
     """What the user's function raised, with the draws made before; warnings would take its place, so they are not
     given, but they are kept with the draws."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        kept = conclude(run, outcome, seconds)
+        kept = conclude(run, outcome, seconds, stages.record)
         kept = kept if keeper is None else closed(keeper, kept)
     fault.lwa_result = kept  # type: ignore[attr-defined]
     fault.add_note(f"lwa kept {kept.draws} {run.settings.of_draws}: they are error.lwa_result")

@@ -112,7 +112,7 @@ def score(
         survey(layout.rows)
         total = over_units(layout, places, size, precision, display)
     require_finite(model, places, total, "log_likelihood")
-    return Scores(*(np.asarray(a + b) for a, b in zip(prior, total, strict=True)))
+    return Scores(*(np.asarray(a) + np.asarray(b) for a, b in zip(prior, total, strict=True)))
 
 
 class Adding:
@@ -171,7 +171,7 @@ def prior_of(model: Model, places: Places) -> Sums:
     """Scores of the prior."""
     if not model.host:
         with users_function("log_prior", "theta to be differentiated"):
-            return prior_scores(model, jax.tree.map(jnp.asarray, places))
+            return prior_scores(model, jax.device_put(places))  # jnp.asarray compiles a program for every shape
     here, slopes = numerical.prior_gradients(model, places.points)
     if len(places.starts):
         here = log_priors(model, places.starts)
@@ -242,7 +242,7 @@ def choose_precision(
     few = places.some(min(TRIAL_POINTS, len(places.begun), len(places.proposals)))
 
     def sums(precision: Any) -> Sums:
-        zero = Sums(jnp.zeros(len(few.begun)), jnp.zeros(few.points.shape), jnp.zeros(len(few.proposals)))
+        zero = Sums(np.zeros(len(few.begun)), np.zeros(few.points.shape), np.zeros(len(few.proposals)))
         return jax.tree.map(np.asarray, add_block(model, zero, few.cast(precision), *fill_up(batch, T, precision)))
 
     with users_function("log_likelihood", "theta to be differentiated"):

@@ -129,13 +129,13 @@ def summary_of(draws: NDArray[np.float64]) -> tuple[dict[str, NDArray[np.float64
     """
     if not draws.size:
         return {}, ("", "")
-    import arviz
+    import arviz_stats
     import xarray
 
     bare = xarray.Dataset({"x": (("scalar", "chain", "draw"), draws)})
     with warnings.catch_warnings(), np.errstate(all="ignore"):  # draws that stand still are NaN, and are said to be
         warnings.simplefilter("ignore")
-        table = arviz.summary(bare, round_to="none")
+        table = arviz_stats.summary(bare, round_to="none")
     columns = {str(column): np.asarray(table[column], np.float64) for column in table.columns}
     low, high = (next(column for column in columns if column.endswith(end)) for end in ("_lb", "_ub"))
     return columns, (low, high)

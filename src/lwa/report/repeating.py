@@ -164,8 +164,9 @@ def repeating(reading: Reading) -> Markup:
 
 
 def recorded(told: Mapping[str, Any]) -> Markup:
-    """Attributes as they are, the certificate and the clock apart, which are long."""
-    plain = {name: value for name, value in told.items() if name not in ("certificate", "clock", "settings")}
+    """Attributes as they are, the certificate and the clock apart, which are long, and stages: this page is one."""
+    apart = ("certificate", "clock", "settings", "stages")
+    plain = {name: value for name, value in told.items() if name not in apart}
     plain |= {f"settings.{name}": value for name, value in told.get("settings", {}).items()}
     lines = [
         tag("tr", tag("th", name, scope="row"), tag("td", value if isinstance(value, str) else as_json(value)))

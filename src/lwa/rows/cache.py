@@ -7,8 +7,8 @@ from pathlib import Path
 
 from lwa.errors import DataError
 from lwa.executors import Executor, Serial
-from lwa.progress import Display
-from lwa.rows.conversion import convert, shown
+from lwa.progress import Display, shown
+from lwa.rows.conversion import convert
 from lwa.rows.manifest import MANIFEST, is_store, read_json
 from lwa.rows.npy import open_npy
 from lwa.rows.on_workers import RowsOnWorkers, rows_on_workers
@@ -88,7 +88,7 @@ def converted(place: str, progress: bool | Display, columns: list[str] | None, m
     """A table, or some columns of it, from the cache where its files are still the same."""
     folder = _folder_of(place, columns, missing)
     manifest = read_json(folder / MANIFEST)
-    with shown(progress) as display:
+    with shown(progress) as display, display.stages("conversion"):
         if manifest is not None and not source_changes(manifest):
             try:
                 rows = open_store(folder, check=False)

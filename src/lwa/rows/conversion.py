@@ -4,7 +4,6 @@ import errno
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lwa.errors import DataError, one_of
-from lwa.progress import Display
+from lwa.progress import Display, shown
 from lwa.rows.encoding import Encoder, Seen, stored_as
 from lwa.rows.formats import arrow
 from lwa.rows.locking import alone_in
@@ -417,11 +416,3 @@ def _cannot_write(folder: Path, error: OSError) -> DataError:
     return DataError(
         f"cannot write rows to '{folder}': {error.strerror or error}. Pass a folder that you may write to."
     )
-
-
-@contextmanager
-def shown(progress: bool | Display) -> Iterator[Display]:
-    """A display of its own, or the one that is already on the screen."""
-    display = progress if isinstance(progress, Display) else Display(progress)
-    with nullcontext() if display is progress else display:
-        yield display

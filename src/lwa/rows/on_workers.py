@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from lwa.errors import DataError, InputError, one_of
 from lwa.executors import Executor, Work
-from lwa.progress import Display
-from lwa.rows.conversion import MISSING, described, groups_by_dtype, no_rows, none_complete, shown, some_missing
+from lwa.progress import Display, shown
+from lwa.rows.conversion import MISSING, described, groups_by_dtype, no_rows, none_complete, some_missing
 from lwa.rows.encoding import Level, Seen, require_few
 from lwa.rows.formats import FORMATS, Look
 from lwa.rows.memory import require_size
@@ -295,7 +295,7 @@ def rows_on_workers(
             f"'{given}' holds {format.upper()} files, and workers read Parquet alone. Convert it first, with lwa "
             f"convert SOURCE DESTINATION, to a folder that all workers can read, and pass that folder."
         )
-    with shown(progress) as display, on_a_worker():
+    with shown(progress) as display, display.stages("conversion"), on_a_worker():
         pieces = [files[at : at + LOOK_FILES] for at in range(0, len(files), LOOK_FILES)]
         looks = list(chain.from_iterable(executor.map(Work(look_at), pieces)))
         source = source_of(given, format, files, looks, named_once(columns))

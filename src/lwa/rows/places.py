@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from lwa.errors import DataError, LwaError
 from lwa.rows import remote
+from lwa.user_cache import user_cache
 
 SUFFIXES = {
     ".parquet": "parquet",
@@ -123,10 +124,8 @@ def reachable(where: str) -> Iterator[None]:
 
 
 def cache_folder() -> Path:
-    """Where converted tables are kept: in $LWA_CACHE, else under $XDG_CACHE_HOME, else in ~/.cache."""
-    own = os.environ.get("LWA_CACHE")
-    base = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lwa"
-    return base / "rows"
+    """Where converted tables are kept."""
+    return user_cache() / "rows"
 
 
 def open_bytes(path: str) -> Any:
