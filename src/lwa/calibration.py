@@ -27,9 +27,6 @@ OWN_SHARE = 0.1
 
 
 LARGEST_IN_BATCH = 32
-LARGEST_BY_ENTRIES = 12
-"""Up to so many parameters, factors are found entry by entry for many subsets at once: at d = 10 in half the time that
-LAPACK takes, one by one. Compiling it takes longer as d² grows, 2 s more at d = 20."""
 SIDE_BY_SIDE = 64
 """So many subsets at once on a CPU, whose cache holds their matrices."""
 FLATTEST = 50.0
@@ -170,14 +167,26 @@ def inverse_factors(bend: Array) -> tuple[Array, Array]:
     return jnp.asarray(inverse.reshape(bend.shape)), jnp.asarray(feasible.reshape(bend.shape[:-2]))
 
 
-@jax.jit
 def inverse_factors_in_batch(bend: Array) -> tuple[Array, Array]:
-    """The same for small matrices, in one program."""
-    one = jnp.eye(bend.shape[-1])
-    own = jnp.linalg.cholesky(bend)
-    feasible = jnp.isfinite(own).all((-2, -1))
-    own = jnp.where(feasible[..., None, None], own, one)
-    return jax.scipy.linalg.solve_triangular(own, jnp.broadcast_to(one, own.shape), lower=True), feasible
+    """The same for small matrices `(m, r, r)` together: columns are eliminated from [H, 1], in arrays of m numbers.
+
+    LAPACK, which JAX calls matrix by matrix, takes twice as long at r = 10 (`benchmarks/choices.py`).
+    """
+    r = bend.shape[-1]
+    one = jnp.broadcast_to(jnp.eye(r)[..., None], (r, r, len(bend)))
+
+    def eliminate(j: Array, both: Array) -> Array:
+        row, column = both[j], both[:, j]
+        factor = jnp.where(jnp.arange(r)[:, None] > j, column / row[j], 0.0)
+        factor, row = jax.lax.optimization_barrier((factor, row))  # type: ignore[no-untyped-call]  # found once
+        return both - factor[:, None] * row
+
+    both = jax.lax.fori_loop(0, r - 1, eliminate, jnp.concatenate([jnp.moveaxis(bend, 0, -1), one], axis=1))
+    pivots = both[jnp.arange(r), jnp.arange(r)]  # H = L D Lᵀ, and this is D
+    feasible = (pivots > 0).all(0)
+    inverse = jnp.moveaxis(both[:, r:] * jax.lax.rsqrt(jnp.where(feasible, pivots, 1.0))[:, None], -1, 0)
+    feasible &= jnp.isfinite(inverse).all((-2, -1))
+    return jnp.where(feasible[:, None, None], inverse, jnp.eye(r)), feasible
 
 
 @partial(jax.jit, static_argnames=("power",))
@@ -194,37 +203,15 @@ def transported(frame: Frame, gradient: Array, power: float, sums: Array, invers
     return Given(gradient - jnp.einsum("...ij,...i->...j", transport, scores), transport, feasible)
 
 
-def inverse_factors_by_entries(bend: Array) -> tuple[Array, Array]:
-    """The same by eliminating a column at a time from [H, 1], each entry being an array of all matrices `(m, r, r)`."""
-    r = bend.shape[-1]
-    left = jnp.moveaxis(bend, 0, -1)
-    right = jnp.broadcast_to(jnp.eye(r)[..., None], left.shape)
-    feasible = jnp.ones(len(bend), bool)
-    rows = []
-    for _ in range(r):
-        pivot = left[0, 0]
-        feasible &= pivot > 0
-        scale = jax.lax.rsqrt(jnp.where(pivot > 0, pivot, 1.0))
-        column, row = left[1:, 0] * scale, right[0] * scale
-        rest = (left[1:, 1:] - column[:, None] * column, right[1:] - column[:, None] * row)
-        left, right = jax.lax.optimization_barrier(rest)  # type: ignore[no-untyped-call]  # computed once, not fused
-        rows.append(row)
-    inverse = jnp.moveaxis(jnp.stack(rows), -1, 0)
-    feasible &= jnp.isfinite(inverse).all((-2, -1))
-    return jnp.where(feasible[:, None, None], inverse, jnp.eye(r)), feasible
-
-
 @program(static_argnames=("power",))
 def given_in_batch(frame: Frame, gradient: Array, power: float, sums: Array) -> Given:
     """The same from beginning to end, in one program."""
-    by_entries = len(frame.full) <= LARGEST_BY_ENTRIES
-    factors = inverse_factors_by_entries if by_entries else inverse_factors_in_batch
+    m, c = int(np.prod(sums.shape[:-1])), sums.shape[-1]
+    together = SIDE_BY_SIDE if jax.default_backend() == "cpu" and m % SIDE_BY_SIDE == 0 else m
 
     def part(sums: Array) -> Given:
-        return transported(frame, gradient, power, sums, *factors(curvatures(frame, len(gradient), power, sums)))
+        inverse, feasible = inverse_factors_in_batch(curvatures(frame, len(gradient), power, sums))
+        return transported(frame, gradient, power, sums, inverse, feasible)
 
-    flat = sums.reshape(-1, sums.shape[-1])
-    if by_entries and jax.default_backend() == "cpu" and len(flat) % SIDE_BY_SIDE == 0:
-        found = jax.lax.map(part, flat.reshape(-1, SIDE_BY_SIDE, flat.shape[-1]))
-        return jax.tree.map(lambda leaf: leaf.reshape(*sums.shape[:-1], *leaf.shape[2:]), found)
-    return jax.tree.map(lambda leaf: leaf.reshape(*sums.shape[:-1], *leaf.shape[1:]), part(flat))
+    found = jax.lax.map(part, sums.reshape(-1, together, c))
+    return jax.tree.map(lambda leaf: leaf.reshape(*sums.shape[:-1], *leaf.shape[2:]), found)

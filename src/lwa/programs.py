@@ -2,7 +2,7 @@
 
 By default XLA runs the steps of a program side by side where they do not depend on each other. A move of θ is some
 fifty steps of less than a microsecond, and handing them from thread to thread takes longer than they do: one after the
-other, a page of moves takes 0.6 of the time (`benchmarks/choices.py --parts scheduling`). Cohorts use the cores.
+other, a page of moves takes 0.6 of the time (`benchmarks/choices.py`). Cohorts use the cores.
 """
 
 from collections.abc import Callable

@@ -63,6 +63,14 @@ class Chunked:
             taken[where] = gather(array, rows) if file is None else file.gather(array, rows)
         return _native(taken)
 
+    def runs(self, first: NDArray[np.int64], length: int) -> NDArray[Any]:
+        """`length` rows in a row from each of these positions, `(m, length, ...)`; in memory, a copy a run."""
+        if self.files != (None,):
+            taken = self.take((first[:, None] + np.arange(length)).ravel())
+            return taken.reshape(len(first), length, *taken.shape[1:])
+        every = np.lib.stride_tricks.sliding_window_view(self.chunks[0], length, axis=0)
+        return _native(np.moveaxis(every, -1, 1)[first])
+
     def span(self, start: int, stop: int) -> NDArray[Any]:
         """Rows start to stop - 1, at least one: a view when they lie in one chunk."""
         first = int(np.searchsorted(self.starts, start, side="right")) - 1

@@ -57,6 +57,12 @@ class ArrayRows:
             return {name: column.take(indices) for name, column in self.columns.items()}
         return self.columns.take(indices)
 
+    def runs(self, first: NDArray[np.int64], length: int) -> Batch:
+        """`length` rows in a row from each of these positions, leaves `(m, length, *shape)`."""
+        if isinstance(self.columns, dict):
+            return {name: column.runs(first, length) for name, column in self.columns.items()}
+        return self.columns.runs(first, length)
+
     def blocks(self, size: int) -> Iterator[Batch]:
         """All rows in order, `size` at a time: views of the user's arrays."""
         require_size(size)

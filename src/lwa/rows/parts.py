@@ -44,6 +44,12 @@ class Parts:
         """Rows at positions counted part after part."""
         return rows.take(positions if self.order is None else self.order[positions])
 
+    def runs(self, rows: Rows, first: NDArray[np.int64], length: int) -> Batch:
+        """`length` rows in a row from each of these positions, leaves `(m, length, *shape)`."""
+        if self.order is None and isinstance(rows, ArrayRows):
+            return rows.runs(first, length)
+        return by_run(self.take(rows, (first[:, None] + np.arange(length)).ravel()), length)
+
     def blocks(self, rows: Rows, size: int) -> Iterator[Batch]:
         """All rows, part after part, `size` at a time."""
         if self.order is None:
@@ -51,6 +57,13 @@ class Parts:
             return
         for start in range(0, self.rows, size):
             yield rows.take(self.order[start : start + size])
+
+
+def by_run(batch: Batch, length: int) -> Batch:
+    """Rows of runs, one after the other, as leaves `(m, length, *shape)`."""
+    if isinstance(batch, dict):
+        return {name: leaf.reshape(-1, length, *leaf.shape[1:]) for name, leaf in batch.items()}
+    return batch.reshape(-1, length, *batch.shape[1:])
 
 
 def one_part(rows: Rows) -> Parts:

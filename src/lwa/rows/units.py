@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.rows.parts import Parts
+from lwa.rows.parts import Parts, by_run
 from lwa.rows.source import Rows
 
 type Spans = Callable[[NDArray[np.int64]], "Span"]
@@ -50,11 +49,13 @@ class Units:
     def take(self, indices: NDArray[np.int64]) -> Any:
         """The units of these numbers."""
         span = self.spans(np.asarray(indices, np.int64))
-        positions = span.first[:, None] + np.arange(self.length)
-        scored = (positions >= span.begin[:, None]) & (positions < span.stop[:, None])
-        np.minimum(positions, span.stop[:, None] - 1, out=positions)  # the last row fills up: nothing depends on it
-        batch = self.parts.take(self.rows, positions.ravel())
-        return Stretch(jax.tree.map(lambda leaf: leaf.reshape(*positions.shape, *leaf.shape[1:]), batch), scored)
+        steps = np.arange(self.length, dtype=np.int32)
+        before, end = ((edge - span.first).astype(np.int32)[:, None] for edge in (span.begin, span.stop))
+        if (end == self.length).all():
+            return Stretch(self.parts.runs(self.rows, span.first, self.length), steps >= before)
+        # The last row fills up: nothing depends on it.
+        batch = self.parts.take(self.rows, (span.first[:, None] + np.minimum(steps, end - 1)).ravel())
+        return Stretch(by_run(batch, self.length), (steps >= before) & (steps < end))
 
     def blocks(self, size: int) -> Iterator[Any]:
         """All units in order, `size` at a time."""

@@ -96,7 +96,9 @@ class TapeWriter:
         length = self.subsets.moves
         front = [queue.cut(None, length) for queue in self.queues]
         source, refreshed, ends = (np.stack(leaves, axis=1) for leaves in zip(*front, strict=True))
-        taken = jax.tree.map(lambda leaf: leaf[source, np.arange(len(self.chains))], self.store)
+        in_step = bool((source == np.arange(length)[:, None]).all())  # a move a transition: nothing to gather
+        of = np.s_[:length] if in_step else (source, np.arange(len(self.chains)))
+        taken = jax.tree.map(lambda leaf: leaf[of], self.store)
         ignored = self.subsets.n + np.arange(taken.slots.shape[-1], dtype=np.int32)
         slots = np.where(refreshed[..., None], taken.slots, ignored)
         self._forget(length)
