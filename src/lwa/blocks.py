@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -13,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.budget import Meter
+from lwa.device.cohort import CohortOnDevice
+from lwa.device.recording import RecorderOnDevice
 from lwa.diagnostics.autocorrelation import autocorrelation_time
 from lwa.diagnostics.running import MANY, Running, begun, scales_of, update
 from lwa.diagnostics.table import scalars
@@ -140,7 +143,8 @@ def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outco
             cohort.compiled()  # which no budget pays for
     settings, meter = run.settings, Meter(run.settings.budget)
     threads = len(run.cohorts) if run.layout.plays_away else os.cpu_count()  # those only wait
-    with interruptible() as interruption, ThreadPoolExecutor(threads) as pool:
+    precise = jax.enable_x64(True) if on_device(run) else nullcontext()  # what is counted there
+    with precise, interruptible() as interruption, ThreadPoolExecutor(threads) as pool:
         player = Player(run, meter, interruption, pool)
         sofar = Sofar(recorder_of(run, settings.thinning or 1), deque(), recorder_of(run, 1))
         if keeper is not None:
@@ -149,7 +153,7 @@ def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outco
             with display.stages("tune"):
                 tune(player, sofar, display, keeper)
                 if not interruption.asked:  # else whoever goes on ends it, after as many moves as were asked for
-                    display.say(end_tune(player, sofar))
+                    display.say(end_tune(player, sofar, keeper))
         tuning = jax.tree.map(  # before any move that may fail: those take the memory of the state over
             lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves])[: settings.chains],
             *(cohort.state.tuning for cohort in run.cohorts),
@@ -170,7 +174,7 @@ def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outco
     return Outcome(
         kept, stored, sofar.thinning, player.position, tuned, meter.rows, player.invalid, stopped, seconds,
         player.furthest, player.infeasible / max(1, player.position * settings.chains), tuning, player.rate,
-        player.clock, warmup, sofar.tune_clock, fault, sofar.running,
+        player.clock, warmup, sofar.tune_clock, fault, jax.tree.map(np.asarray, sofar.running),
     )  # fmt: skip
 
 
@@ -194,7 +198,15 @@ class Player:
         moves = min(wanted, self.blocks.moves, self.meter.rows_left(share) / self.run.rows_a_move)
         if self.rate:
             moves = min(moves, max(1, self.rate * self.meter.seconds_left(share)))
-        return int(moves)
+        return self._in_step(int(moves))
+
+    def _in_step(self, moves: int) -> int:
+        """On a device programs are compiled for each length: a page, or a power of two."""
+        if not on_device(self.run):
+            return moves
+        page = self.run.problem.page
+        left = page - self.position % page
+        return left if moves >= left else 1 << (moves.bit_length() - 1) if moves else 0
 
     def play(self, moves: int) -> list[Moves]:
         """One block."""
@@ -207,14 +219,16 @@ class Player:
         self.rate = moves / took if self.position else 0.0  # the first block compiles
         self.blocks = self.blocks.after(took, moves)
         self.position += moves
-        evaluations = np.concatenate([done.evaluations for done in played], axis=1)[:, : self.run.settings.chains]
-        self.meter.rows += int(evaluations.sum(dtype=np.int64)) * self.run.problem.reads
+        left = self.run.settings.chains  # a last cohort may be filled up
         for done in played:
+            own = done.evaluations[:, : max(0, left)]
+            self.meter.rows += int(own.sum(dtype=np.int64)) * self.run.problem.reads
+            left -= done.evaluations.shape[1]
             self.invalid += int(done.invalid.sum())
             self.refreshed += int(done.refreshed.sum())
             self.transitions += int(done.ends.sum())
             if self.run.problem.reference is not None:
-                self.infeasible += int(np.isneginf(done.log_density).sum())
+                self.infeasible += int((done.log_density == -np.inf).sum())
                 self.furthest = max(self.furthest, self.run.problem.reference.furthest(done.theta))
         return played
 
@@ -291,12 +305,19 @@ def tune(player: Player, sofar: Sofar, display: Display, keeper: Keeper | None) 
 
 def remembered(played: list[Moves]) -> NDArray[Any]:
     """θ of all chains, or of some from all over them where they are many."""
+    chains = sum(done.theta.shape[1] for done in played)
+    if len(played) == 1 and chains > MANY:  # looked for where they are
+        return np.asarray(played[0].theta[:, np.arange(MANY) * chains // MANY])
     theta = np.concatenate([done.theta for done in played], axis=1)
-    chains = theta.shape[1]
     return theta if chains <= MANY else theta[:, np.arange(MANY) * chains // MANY]
 
 
-def end_tune(player: Player, sofar: Sofar) -> str:
+def on_device(run: Run) -> bool:
+    """Whether all chains are on one."""
+    return isinstance(run.cohorts[0], CohortOnDevice)
+
+
+def end_tune(player: Player, sofar: Sofar, keeper: Keeper | None) -> str:
     """Nothing is learnt from here on; how far draws are apart is settled, and what is kept of them.
 
     Returns what is to be said of that, where it depends on the budget.
@@ -318,11 +339,21 @@ def end_tune(player: Player, sofar: Sofar) -> str:
     sofar.thinning, sofar.recorder = thinning, recorder_of(run, thinning, sofar.retention.room)
     if sofar.retention.summarised and path.size:
         sofar.running = summary_around(run, path)
+        if summarised_on_device(run, keeper):
+            sofar.running = jax.device_put(sofar.running)
+            extra, last = run.problem.kernel.extra(), sofar.retention.last
+            sofar.recorder = RecorderOnDevice(settings.chains, thinning, run.problem.reads, extra, last)
     if settings.exact:
         for cohort in run.cohorts:
             cohort.close()
         sofar.surrogates = surrogates_of(run.cohorts, thinning)
     return told if budgeted else ""
+
+
+def summarised_on_device(run: Run, keeper: Keeper | None) -> bool:
+    """Whether draws need not leave it: they are there, θ is what is summarised, and nobody keeps them on disk."""
+    model = run.layout.given
+    return on_device(run) and keeper is None and not model.constrained and model.derived is None
 
 
 def summary_around(run: Run, path: NDArray[Any]) -> Running:
@@ -335,6 +366,9 @@ def summary_around(run: Run, path: NDArray[Any]) -> Running:
 def summarise(sofar: Sofar, run: Run) -> None:
     """Add the draws that every chain has since the last time; of all of them only the last few stay."""
     recorder, last = sofar.recorder, sofar.retention.last
+    if isinstance(recorder, RecorderOnDevice) and sofar.running is not None:
+        sofar.running = recorder.summarised(sofar.running)
+        return
     ready = min(run.settings.draws, recorder.count)
     if not sofar.retention.summarised or ready == 0:
         return
@@ -366,7 +400,8 @@ def record(recorder: Recorder, played: list[Moves]) -> None:
     """Every cohort's moves."""
     size = played[0].theta.shape[1]
     for cohort, moves in enumerate(played):
-        recorder.add(moves, cohort * size)
+        there = moves if isinstance(recorder, RecorderOnDevice) else jax.tree.map(np.asarray, moves)
+        recorder.add(there, cohort * size)
 
 
 def kept_of(recorder: Recorder, run: Run, most: int) -> Kept:

@@ -18,6 +18,7 @@ from lwa.layout import Layout
 from lwa.memory import Memory
 from lwa.models.model import Model
 from lwa.pipeline import page_length
+from lwa.programs import accelerated
 from lwa.prediction import excess_sd, predicted_error, score_points
 from lwa.randomness import Purpose, generator
 from lwa.reference import Reference, in_blocks, sums_over
@@ -53,7 +54,8 @@ ROWS_A_PARAMETER = 10
 LARGEST_CARRIED = 2**31
 """Bytes of curvature that all chains' subsets may carry."""
 LARGEST_TRANSPORTED = 32
-"""Parameters from which on rows are expanded to second order instead: A_U costs d³."""
+"""Parameters from which on rows are expanded to second order instead: A_U costs d³. On a GPU always: U then brings
+nothing along, and can be moved where θ is."""
 
 
 NO_STATISTIC = Statistic(nothing, np.empty(0), np.empty(0))
@@ -146,7 +148,7 @@ def second_order(layout: Layout, settings: Settings) -> bool:
     if settings.target != "calibrated" or layout.ordered or layout.model.host:
         return False
     if settings.transport == "auto":
-        return settings.summary is None and layout.model.dimension > LARGEST_TRANSPORTED
+        return settings.summary is None and (layout.model.dimension > LARGEST_TRANSPORTED or accelerated())
     return settings.transport == "second_order"
 
 

@@ -4,6 +4,7 @@ import time
 import warnings
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from lwa.algorithm import Subset
 from lwa.blocks import Run
+from lwa.device.cohort import CohortOnDevice, page_for, suits
 from lwa.diagnostics.running import superchain_of
 from lwa.errors import InputError, LwaWarning, ModelError
 from lwa.layout import Layout
@@ -21,6 +23,7 @@ from lwa.parameters.kernel import Kernel
 from lwa.pipeline import Cohort, Problem, as_held, evaluate, first_state, warm_up
 from lwa.planning import NO_STATISTIC, Plan, Steps, WindowColumn, plan, require_room, subset_chain, target_of
 from lwa.prediction import predicted_acceptance
+from lwa.programs import accelerated
 from lwa.progress import Display
 from lwa.randomness import Purpose, generator
 from lwa.reference import Reference, find_reference, reference_at, require_derivatives, require_gradients
@@ -87,27 +90,36 @@ def prepare(layout: Layout, settings: Settings, given: list[NDArray[np.float64]]
     planned = plan(layout, settings, statistic, expanded, cohorts, most, steps)
     problem, n, lead_in = problem_of(layout, planned.subsets, settings, kernel, expanded)
     warming = warming or (None if away is not None else warm_up_beside(problem, settings))
-    firsts = [(chains, U, known_of(problem, U)) for chains, U in planned.firsts]
+    some = known_of(problem, few(planned.firsts[0][1]))
     around = [expanded.theta] if expanded is not None else given
-    dtype = choose_precision(settings.precision, problem.target, firsts[0][2], settings.seed, around)
+    dtype = choose_precision(settings.precision, problem.target, some, settings.seed, around)
     problem = replace(problem, dtype=dtype)
     accepted = None
     if settings.kernel is None and expanded is not None and not layout.model.host:  # of a model in Python it costs
-        accepted = predicted_acceptance(problem.target, firsts[0][2], expanded, settings.seed)
+        accepted = predicted_acceptance(problem.target, some, expanded, settings.seed)
         kernel = choose_kernel(layout.model.dimension, calibrated=True, accepted=accepted).bind(layout.model)
         problem = replace(problem, kernel=kernel)
     superchains = superchains_of(layout.model, settings.chains, given, expanded)
     together = None if superchains is None else superchain_of(settings.chains, superchains)
     begun: list[Playing] = []
-    for chains, U, (batch, given_U, counts) in firsts:
+    start = partial(find_starts, layout.model, seed=settings.seed, given=given, reference=expanded, dtype=dtype,
+                    together=together)  # fmt: skip
+    if suits(problem, settings.chains):
+        problem = replace(problem, subsets=replace(problem.subsets, page=page_for(problem, settings.chains)))
+    for chains, U in planned.firsts:
+        if suits(problem, settings.chains):
+            here = CohortOnDevice(problem, chains, U)
+            here.begin(start(here.score, chains=chains))
+            begun.append(here)
+            continue
+        batch, given_U, counts = known_of(problem, U)
         columns = to_columns(batch, dtype, axis=1)
-        subset = (columns, as_held(given_U, dtype), counts)
-        theta = find_starts(problem.target, subset, settings.seed, chains, given, expanded, dtype, together)
+        theta = start(partial(evaluate, problem.target, rows=columns, given=as_held(given_U, dtype), counts=counts), chains=chains)
         with jax.enable_x64(True):
             state = first_state(problem, columns, theta, problem.subsets.given(U), counts)
         holds = settings.checkpoint is not None or away is not None
         cohort = Cohort(problem, chains, U, state, [warming] if warming else [], holds=holds)
-        begun.append(CohortAway(cohort, away, len(begun) / len(firsts)) if away is not None else cohort)
+        begun.append(CohortAway(cohort, away, len(begun) / len(planned.firsts)) if away is not None else cohort)
     asked = "as many as the budget allows" if settings.filling else f"{settings.draws} draws"
     display.say(
         f"{settings.chains} chains: {settings.tune} moves of tune, then {asked}. "
@@ -183,6 +195,11 @@ def problem_of(
     return problem, n, lead_in
 
 
+def few(U: Subset) -> Subset:
+    """The subsets of some chains."""
+    return jax.tree.map(lambda leaf: leaf[:LARGEST_COHORT_OF_WINDOWS], U)
+
+
 def known_of(problem: Problem, U: Subset) -> tuple[Any, Any, Any]:
     """The rows of each chain's subset, what is given of it, and what its rows count."""
     return problem.subsets.take(U), problem.subsets.given(U), problem.subsets.counts(U)
@@ -249,7 +266,7 @@ def rehearsal(layout: Layout, settings: Settings, kernel: Kernel) -> Problem | N
 
 def warm_up_beside(problem: Problem | None, settings: Settings) -> Future[None] | None:
     """Compile on a thread of its own; whatever that raises will be raised again where it can be explained."""
-    if problem is None or problem.host:  # Python has nothing to compile
+    if problem is None or problem.host or accelerated():  # Python has nothing to compile, a device another program
         return None
     pool = ThreadPoolExecutor(1, thread_name_prefix="lwa-warm-up")
     ordered = isinstance(problem.subsets, WindowChain)
@@ -260,7 +277,7 @@ def warm_up_beside(problem: Problem | None, settings: Settings) -> Future[None] 
 
 def cohorts_of(chains: int, *, ordered: bool) -> list[list[int]]:
     """Chains by cohort: two at least, for two cores, all of one size. The last is filled up with chains to discard."""
-    if jax.default_backend() != "cpu":
+    if accelerated():
         return [list(range(chains))]
     size = min(-(-chains // 2), LARGEST_COHORT_OF_WINDOWS if ordered else LARGEST_COHORT)
     return [list(range(first, first + size)) for first in range(0, chains, size)]

@@ -5,7 +5,8 @@ fifty steps of less than a microsecond, and handing them from thread to thread t
 other, a page of moves takes 0.6 of the time (`benchmarks/choices.py`). Cohorts use the cores.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, wraps
 from typing import Any
 
@@ -15,6 +16,28 @@ OPTIONS: dict[str, str | int] = {
     "xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED",  # one step after the other
     "xla_cpu_prefer_vector_width": 512,  # 256 by default, even where processors have twice as much
 }
+
+
+def accelerated() -> bool:
+    """Whether programs run on a GPU, or on what else is no CPU."""
+    return jax.default_backend() != "cpu"
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """Products of float32 matrices in float32: by default a GPU rounds their entries to ten bits.
+
+    For all threads of the process while it lasts, since some of them are the run's own.
+    """
+    before = jax.config.jax_default_matmul_precision
+    if not accelerated() or before is not None:
+        yield
+        return
+    jax.config.update("jax_default_matmul_precision", "highest")
+    try:
+        yield
+    finally:
+        jax.config.update("jax_default_matmul_precision", before)
 
 
 def program[**P, R](**settings: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -37,7 +60,7 @@ def program[**P, R](**settings: Any) -> Callable[[Callable[P, R]], Callable[P, R
 @cache
 def understood() -> dict[str, str | int] | None:
     """The options, on a CPU and where this version of XLA still has them; they change how fast it is, no more."""
-    if jax.default_backend() != "cpu":
+    if accelerated():
         return None
     try:
         jax.jit(lambda x: x, compiler_options=OPTIONS).lower(0.0).compile()

@@ -35,6 +35,7 @@ from lwa.layout import lay_out
 from lwa.models.model import Model
 from lwa.models.unbound import Unbound, require_model
 from lwa.preparation import prepare_or_fall_back
+from lwa.programs import full_precision
 from lwa.progress import Display, shown
 from lwa.result import Result
 from lwa.retention import Memory, retention_of
@@ -183,6 +184,7 @@ def sample(
     return drawn(model, data, asked, initvals, progress=progress, executor=executor)
 
 
+@full_precision()
 def drawn(
     model: Model | Unbound,
     data: Any,

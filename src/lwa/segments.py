@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from lwa.device.cohort import CohortOnDevice
 from lwa.executors import Executor, Work
 from lwa.pipeline import Cohort, Held, Moves, Problem, taken_up
 
@@ -87,7 +88,7 @@ class CohortAway:
         """Nothing is open here."""
 
 
-type Playing = Cohort | CohortAway
+type Playing = Cohort | CohortAway | CohortOnDevice
 """A cohort, whoever plays it."""
 
 _LOCK = threading.Lock()

@@ -1,6 +1,6 @@
 """Where each chain begins: given values, a draw from the prior, or the model's `init`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -12,10 +12,9 @@ from lwa.diagnostics.running import MANY, superchains_for
 from lwa.errors import InputError, ModelError
 from lwa.models.check import named, users_function
 from lwa.models.model import Model
-from lwa.pipeline import evaluate
 from lwa.randomness import Purpose, generator, keys
 from lwa.reference import Reference
-from lwa.target import Target
+from lwa.target import Terms
 
 ATTEMPTS = 100
 """Draws from the prior before a chain gives up."""
@@ -67,8 +66,8 @@ def superchains_of(
 
 
 def find_starts(
-    target: Target,
-    given_subset: tuple[Any, Any, Any],
+    model: Model,
+    score: Callable[[NDArray[Any]], Terms],
     seed: int,
     chains: Sequence[int],
     given: list[NDArray[np.float64]] | None,
@@ -76,12 +75,12 @@ def find_starts(
     dtype: Any,
     together: NDArray[np.int64] | None = None,
 ) -> NDArray[Any]:
-    """A start `(chains, d)` with a finite log target given each chain's first subset: its rows, tilt and counts.
+    """A start `(chains, d)` with a finite log target given each chain's first subset, which is what `score` finds.
 
     Where there is a reference, a draw of its Gaussian takes the place of the prior's. `together` has the superchain of
     each chain of the run, if starts are shared; a chain whose target is not finite there takes its superchain's next.
     """
-    model, wide = target.model, 1.0 if together is None else WIDER
+    wide = 1.0 if together is None else WIDER
     drawn = given is None and (reference is not None or model.prior_draw is not None)
 
     def start(chain: int, attempt: int) -> NDArray[np.float64]:
@@ -102,7 +101,7 @@ def find_starts(
 
     theta = np.stack([start(chain, 0) for chain in chains]).astype(dtype)
     for attempt in range(1, ATTEMPTS + 1):
-        terms = jax.tree.map(np.asarray, evaluate(target, theta, *given_subset))
+        terms = jax.tree.map(np.asarray, score(theta))
         bad = np.flatnonzero(~np.isfinite(terms.total)).tolist()
         if len(bad) == 0:
             return theta

@@ -19,6 +19,7 @@ from lwa.memory import measured
 from lwa.models.check import labelled
 from lwa.models.model import Model
 from lwa.models.unbound import Unbound, require_model
+from lwa.programs import full_precision
 from lwa.progress import Display
 
 MOST_STARTS = 500
@@ -27,6 +28,7 @@ MORE, MOST_POINTS = 4, 6000
 """Gradients of a second pass: as many times those of the first, or so many if the first one's bars ask for them."""
 
 
+@full_precision()
 def certify(
     model: Model | Unbound,
     data: Any,

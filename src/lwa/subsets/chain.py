@@ -190,6 +190,8 @@ class SubsetChain(Chain):
             held = [replace(self, calibration=None).of(one[None]) for one in indices]
             sums = jnp.stack([self.calibration.total(self.rows.take(one), self._count(one)) for one in indices])
             return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *held)._replace(sums=sums)
+        if self.calibration is None and self.statistic.dimension == 0:  # nothing to be known of rows
+            return jax.vmap(assess)(jnp.asarray(indices), jnp.zeros((len(indices), 0, self.n)))
         batch = self.rows.take(indices.ravel())
         return jax.vmap(assess)(jnp.asarray(indices), *self._per_slot(batch, indices))
 
