@@ -154,7 +154,7 @@ def settings(**changes):
             subset_size=50, target="calibrated", exact=False, summary="auto", epsilon="auto", draws=10, tune=10,
             chains=4, thinning=1, seed=1, budget=None, ordered=False, subset_move=None, subset_weight="gaussian",
             kernel="auto", refresh_steps=1, leverage="auto", transport="auto", tolerance=0.02, reference=None,
-            precision="auto", keep_tune=False, checkpoint=None,
+            precision="auto", keep_tune=False, keep="auto", checkpoint=None,
         )
         | changes
     )  # fmt: skip

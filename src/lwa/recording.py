@@ -110,7 +110,8 @@ class Recorder:
 
     def missing(self, draws: int) -> int:
         """Transitions still to come until every chain has so many draws; at least as many θ moves."""
-        return int(((draws - self.counts) * self.thinning - self.open[3]).max())
+        behind = int((self.counts * self.thinning + self.open[3]).min())
+        return draws * self.thinning - behind  # Python's integers: draws without end are more than others hold
 
     def between(self, start: int, stop: int) -> Kept:
         """Of the draws that are here, those from `start` to before `stop`: views, which last until more come."""
