@@ -1,4 +1,4 @@
-"""The measurements behind four choices in ARCHITECTURE.md; about two minutes on two cores.
+"""The measurements behind six choices in ARCHITECTURE.md; about three minutes on two cores.
 
     python benchmarks/choices.py
 
@@ -9,6 +9,8 @@
 4. The calibrated target at n = 100 with U chosen by its curvature, transported, both, and with U proposed at every or
    every fourth transition: a move's cost, effective draws a move (median over parameters of θ and θ², from the variance
    of means over 32 chains), and the range of sd ratios to the Gaussian at the mode.
+5. The default at n = 100, 32 chains, with the steps of a move as XLA schedules them by itself, and one after the other.
+6. Inverse Cholesky factors of 4096 matrices of 10 by 10: by LAPACK one by one, and all columns together, 64 at a time.
 """
 
 import json
@@ -22,9 +24,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import lwa
-from lwa.algorithm import write
+from lwa import pipeline
+from lwa.algorithm import play, write
+from lwa.calibration import SIDE_BY_SIDE, inverse_factors_in_batch
 from lwa.demo import logistic
 from lwa.preparation import choose_precision
+from lwa.programs import understood
 from lwa.randomness import Purpose
 from lwa.reference import find_reference
 from lwa.rows import as_rows
@@ -157,12 +162,48 @@ def variant(model, data, mode, options):
     }
 
 
+def schedule_us(model, data, options):
+    """A move at n = 100, long run minus short run, with θ's program compiled by these options."""
+    usual, pipeline.play = pipeline.play, jax.jit(
+        play.__wrapped__, static_argnames=("kernel",), donate_argnames=("state", "draws"), compiler_options=options
+    )  # fmt: skip
+
+    def seconds(draws):
+        fixed = {"subset_size": 100, "thinning": 1, "tune": 256, "chains": 32, "seed": 1, "progress": False}
+        return lwa.sample(model, data, draws=draws, **fixed).attributes["sampling_seconds"]
+
+    try:
+        seconds(100)
+        return round(statistics.median((seconds(20_000) - seconds(2000)) / 18_000 / 32 * 1e6 for _ in range(3)), 2)
+    finally:
+        pipeline.play = usual
+
+
+def factors_us(d=10, count=4096):
+    """A matrix's inverse factor, by both ways."""
+    x = np.random.default_rng(1).normal(size=(count, 100, d))
+    bend = jnp.asarray(np.einsum("mij,mik->mjk", x, x))
+
+    @jax.jit
+    def one_by_one(bend):
+        own = jnp.linalg.cholesky(bend)
+        return jax.scipy.linalg.solve_triangular(own, jnp.broadcast_to(jnp.eye(d), own.shape), lower=True)
+
+    @jax.jit
+    def together(bend):
+        return jax.lax.map(inverse_factors_in_batch, bend.reshape(-1, SIDE_BY_SIDE, d, d))
+
+    ways = {"lapack": one_by_one, "together": together}
+    return {name: median_us(lambda way=way: way(bend), count, repeats=21) for name, way in ways.items()}
+
+
 def main():
     model, data, truth = logistic(1_000_000, D, seed=1)
     with jax.enable_x64(True):
         mode = find_reference(model, as_rows(data), np.zeros(D), 1)
         layouts = {name: layout_us(name, 1000) for name in LAYOUTS}
         subsets = {n: subset_us(data, n) for n in (100, 1000)}
+        factors = factors_us()
         batch = jax.tree.map(lambda leaf: leaf[:400].reshape(4, 100, *leaf.shape[1:]), data)
         chosen = {
             f"{N:.0e}": choose_precision("auto", Target(model, N / 100), (batch, None, None), 1, [truth]).__name__
@@ -175,6 +216,11 @@ def main():
         "step_us_n100": {name: precision_us(model, data, name) for name in ("float32", "float64")},
         "powered_precision_n100": chosen,
         "calibrated_n100": {name: variant(model, data, mode, options) for name, options in VARIANTS.items()},
+        "schedules_n100": {
+            name: schedule_us(model, data, options)
+            for name, options in (("xla's own", None), ("one after the other", understood()))
+        },
+        "factor_us_d10": factors,
     }
     print(json.dumps(found, indent=1))
     out = Path(__file__).parent / "results" / "choices.json"

@@ -170,7 +170,7 @@ def inverse_factors(bend: Array) -> tuple[Array, Array]:
 def inverse_factors_in_batch(bend: Array) -> tuple[Array, Array]:
     """The same for small matrices `(m, r, r)` together: columns are eliminated from [H, 1], in arrays of m numbers.
 
-    LAPACK, which JAX calls matrix by matrix, takes twice as long at r = 10 (`benchmarks/choices.py`).
+    LAPACK, which JAX calls matrix by matrix, takes more than twice as long at r = 10 (`benchmarks/choices.py`).
     """
     r = bend.shape[-1]
     one = jnp.broadcast_to(jnp.eye(r)[..., None], (r, r, len(bend)))

@@ -1,8 +1,8 @@
 """Programs of many short steps, and how XLA is asked to run them on a CPU.
 
 By default XLA runs the steps of a program side by side where they do not depend on each other. A move of θ is some
-fifty steps of less than a microsecond, and handing them from thread to thread takes longer than they do: one after the
-other, a page of moves takes 0.6 of the time (`benchmarks/choices.py`). Cohorts use the cores.
+fifty steps of less than a microsecond, and handing them from thread to thread takes longer than they do: here they run
+one after the other (`benchmarks/choices.py` times both). Cohorts use the cores.
 """
 
 from collections.abc import Callable, Iterator

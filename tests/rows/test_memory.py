@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from lwa.errors import DataError, InputError
 from lwa.rows import Rows, as_rows
+from lwa.rows.chunked import Chunked
 
 DTYPES = st.sampled_from([np.bool_, np.int8, np.uint64, np.float16, np.float32, np.float64, np.dtype(">f8")])
 SHAPES = hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=9)
@@ -56,6 +57,21 @@ def test_unaligned_big_endian_fields_become_named_native_columns():
     assert list(batch) == ["flag", "x"]
     np.testing.assert_array_equal(batch["x"], [4.5, 2.5])
     assert batch["x"].dtype == np.float64
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_runs_are_rows_in_a_row(order, tmp_path):
+    """In memory, of either byte order, in several chunks, from a file, and by name."""
+    array = np.random.default_rng(1).normal(size=(40, 3)).astype(f"{order}f8")
+    np.save(tmp_path / "rows.npy", array)
+    first = np.array([31, 0, 7, 7])
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    for chunks in ((array,), (array[:10], array[10:]), (mapped,), (array[:, ::2],)):
+        found, whole = Chunked(chunks).runs(first, 9), np.concatenate(chunks)
+        assert found.dtype == np.float64
+        np.testing.assert_array_equal(found, [whole[at : at + 9] for at in first])
+    by_name = as_rows({"x": array, "y": array[:, 0]}).runs(first, 9)
+    np.testing.assert_array_equal(by_name["y"], by_name["x"][..., 0])
 
 
 @pytest.mark.parametrize("values", [[1, 2, 3], (1, 2, 3), jnp.array([1, 2, 3]), np.ma.array([1, 2, 3])])
