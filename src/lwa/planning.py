@@ -40,6 +40,8 @@ EVERY = 4
 new A_U costs more than a move of θ: 5.3 µs a move with every=1, 2.3 with 4 (`benchmarks/choices.py`, n = 100)."""
 RENEWED = 100
 """... and as many rows come in at a time as renew U in so many proposals. Φ plays no part, so all are accepted."""
+KNOWN = 4
+"""A proposal with a row that U holds already is refused: with at most N/4n rows, one in e^(1/4) is accepted, 78 %."""
 SMALLEST, STEP = 100, 1.5
 """subset_size="auto" begins here and grows by this factor."""
 PILOT_CHAINS = range(8)
@@ -53,7 +55,7 @@ ROWS_A_PARAMETER = 10
 """Rows of a subset for each parameter, with which its curvature is well away from singular."""
 LARGEST_CARRIED = 2**31
 """Bytes of curvature that all chains' subsets may carry."""
-LARGEST_TRANSPORTED = 32
+LARGEST_TRANSPORTED = 12
 """Parameters from which on rows are expanded to second order instead: A_U costs d³. On a GPU always: U then brings
 nothing along, and can be moved where θ is."""
 
@@ -180,7 +182,7 @@ def subset_chain(
         expanded = second_order(layout, settings)
         transport = n < N if settings.transport == "auto" else bool(settings.transport)
         if settings.subset_move is None and (transport or expanded):
-            move = Swap(1 if statistic.dimension else max(1, n // RENEWED), every=EVERY)
+            move = Swap(1 if statistic.dimension else exchanged(n, N), every=EVERY)
         if not expanded:
             calibration = calibrate(model, reference, layout.power(settings.target, n), transport=transport)
     leverage = None if leverage is None else leverage.over(n)
@@ -189,6 +191,11 @@ def subset_chain(
         rows, statistic, move, settings.subset_weight, settings.epsilon or 1.0, n, settings.seed, page, calibration,
         leverage, reach,
     )  # fmt: skip
+
+
+def exchanged(n: int, N: int) -> int:
+    """k: as many rows as renew U soon, unless U holds so many of all that one of them is likely there already."""
+    return max(1, min(n // RENEWED, N // (KNOWN * n)))
 
 
 def window_chain(
