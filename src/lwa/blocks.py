@@ -385,6 +385,8 @@ def summarise(sofar: Sofar, run: Run) -> None:
 
 def last_draws(sofar: Sofar, run: Run) -> Kept:
     """Of the draws that were asked for, those that stay."""
+    if isinstance(sofar.recorder, RecorderOnDevice):
+        sofar.recorder.bring_home()
     recorder, ready = sofar.recorder, min(run.settings.draws, sofar.draws)
     if not sofar.retention.summarised or ready == 0:
         return kept_of(recorder, run, run.settings.draws)

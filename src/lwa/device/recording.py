@@ -21,6 +21,7 @@ class RecorderOnDevice(Recorder):
         self.last = last
         self.pending: Moves | None = None  # since the last kept draw
         self.fresh: list[Kept] = []  # draws that no summary has seen, on the device
+        self.tail: list[Kept] = []  # the last ones that it has seen, there too
 
     def add(self, moves: Moves, first: int = 0) -> None:
         """Thin these moves where they are."""
@@ -32,22 +33,30 @@ class RecorderOnDevice(Recorder):
             self.fresh.append(thinned(joined, groups, self.thinning, self.n))
 
     def summarised(self, running: Running) -> Running:
-        """The summary with the draws that it has not seen; the last of them are kept here."""
+        """The summary with the draws that it has not seen. The last ones stay on the device until they are asked for."""
         for draws in self.fresh:
             running = updated(running, draws.theta)
-            new = draws.lp.shape[1]
-            last = jax.tree.map(lambda leaf: np.asarray(leaf[:, -min(new, self.last) :]), draws)
-            if new > last.lp.shape[1]:
-                self._skip(new - last.lp.shape[1])
-            self.put(last._replace(theta=last.theta.astype(np.float64)))
+            self.counts += draws.lp.shape[1]
+            self.tail.append(draws)
+            while sum(part.lp.shape[1] for part in self.tail[1:]) >= self.last:
+                self.tail.pop(0)
         self.fresh = []
         return running
 
-    def _skip(self, draws: int) -> None:
-        """So many draws go by, and with them all that are held: newer ones take their place."""
-        self.drop(self.held)
-        self.counts += draws
-        self.taken += draws
+    def bring_home(self) -> None:
+        """The last draws of each chain, from the device."""
+        parts = jax.tree.map(lambda *leaves: np.concatenate(leaves, 1), *map(on_host, self.tail)) if self.tail else None
+        self.tail = []
+        if parts is not None:
+            there = jax.tree.map(lambda leaf: leaf[:, -self.last :], parts)
+            self.counts -= there.lp.shape[1]
+            self.taken = self.count
+            self.put(there._replace(theta=there.theta.astype(np.float64)))
+
+
+def on_host(draws: Kept) -> Kept:
+    """As NumPy's arrays."""
+    return jax.tree.map(np.asarray, draws)
 
 
 @partial(jax.jit, static_argnames=("groups", "thinning"))

@@ -1,0 +1,229 @@
+"""lwa on a GPU: how many steps a second, how near the limit of its memory, and what others make of the same device.
+
+    python benchmarks/gpu.py --parts logistic            # some five minutes on an H200, most of it compiling
+    python benchmarks/gpu.py --parts rivals arma
+    python benchmarks/gpu.py --parts logistic --cells 100x16384 1000x4096
+
+logistic: `lwa.demo.logistic`, N = 10⁶, d = 10, one plain `lwa.sample(model, data, subset_size=n, chains=C,
+keep="summary")` for every n in {100, 1000, 10000} and C in {1, 128, 1024, 4096, 16384}. arma: ARMA(1,1), N = 10⁶, windows
+of n steps. Chain-steps are θ moves of all chains; their rate is read off the second half of the run's own
+clock: a second or so of sampling, with all randomness, exchanges of rows and summaries in it.
+
+Floor: a program that read the bytes of every chain's rows, n (d + 1) float32, from the device's memory at each move, and
+did nothing else, at the speed of a copy that is measured first. What keeps U in registers may be faster than that.
+
+Effective draws: chains · Var(θ) / Var(chain means), the worst parameter; of one chain by autocorrelation. Accuracy: mean
+shift in sds and sd ratios against importance sampling on all rows in float64 (`tall_logistic_rivals.full_posterior`).
+
+rivals: NumPyro's NUTS on all rows and HMCECS with 128 chains on the same device, set up as in `tall_logistic.py`: at the
+mode, with the right scales, without warm-up. µs an effective draw is the median of pieces, chains together.
+
+Results are written after every cell; with `--deadline` seconds what is left by then is skipped.
+"""
+
+import argparse
+import json
+import math
+import os
+import sys
+import time
+import warnings
+from datetime import date
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import lwa
+from lwa.demo import log_likelihood, log_prior, logistic
+from lwa.diagnostics.autocorrelation import autocorrelation_time
+from lwa.diagnostics.running import effective, mean, variance
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+ROWS, PARAMETERS = 1_000_000, 10
+SIZES, CHAINS = (100, 1000, 10_000), (1, 128, 1024, 4096, 16_384)
+FIRST = [(100, 16_384), (1000, 16_384), (1000, 4096), (100, 4096), (10_000, 4096), (100, 1024), (1000, 1024)]
+"""Cells that are run first, should time run out."""
+EXPECTED = {"logistic": {100: 4e8, 1000: 7e7, 10_000: 5e6}, "arma": {100: 1e6, 1000: 5e5, 10_000: 1e5}}
+"""Chain-steps a second, about, by which the length of a run is chosen."""
+PARTS = ["logistic", "rivals", "arma"]
+LARGEST_WINDOWS = 2**29
+"""Steps of all chains' windows, past which a page of windows does not fit into a host's memory."""
+
+
+def copy_bandwidth():
+    """Bytes a second of a copy within the device's memory, read and written ones."""
+    x = jnp.ones(2**29, jnp.float32)
+    copy = jax.jit(lambda x, c: x * c)
+    c = jnp.float32(1.5)
+    copy(x, c).block_until_ready()
+    best = math.inf
+    for _ in range(5):
+        began = time.perf_counter()
+        copy(x, c).block_until_ready()
+        best = min(best, time.perf_counter() - began)
+    return 2 * x.nbytes / best
+
+
+@cache
+def regression():
+    _, data, _ = logistic(ROWS, PARAMETERS, seed=1)
+    return lwa.Model(log_likelihood, log_prior, init={"beta": jnp.zeros(PARAMETERS)}), data
+
+
+@cache
+def series():
+    from scipy.signal import lfilter
+
+    rng = np.random.default_rng(1)
+    data = lfilter([1.0, 0.7], [1.0, -0.5], rng.normal(size=ROWS) + 0.1 / 1.7).astype(np.float32)
+    return lwa.arma(1, 1, sigma=1.0), data
+
+
+@cache
+def reference():
+    """Means and sds of the regression's posterior."""
+    from tall_logistic_rivals import find_mode, full_posterior
+
+    x, y = regression()[1]["x"], regression()[1]["y"]
+    return full_posterior(x, y, find_mode(x, y), 200)
+
+
+def rate_of(fit, chains):
+    """Chain-steps a second, from the second half of the run's clock: programs are compiled in the first."""
+    clock = fit.attributes["clock"]
+    later = [one for one in clock if one[0] >= clock[-1][0] / 2]
+    if len(later) < 2:
+        return fit.attributes["moves_a_second"] * chains
+    (first, began), (last, ended) = later[0], later[-1]
+    return (last - first) * fit.attributes["thinning"] * chains / (ended - began)
+
+
+def efficiency_of(fit, draws, chains):
+    """Effective draws for each draw, of the worst parameter."""
+    if chains > 1:
+        return float(np.min(effective(fit.running.moments)[0])) / (draws * chains)
+    path = np.concatenate([np.asarray(values[0]).reshape(values.shape[1], -1) for values in fit.posterior.values()], 1)
+    return 1.0 / max(autocorrelation_time(path[:, j][None]) for j in range(path.shape[1]))
+
+
+def cell(part, n, chains, bandwidth, seconds):
+    """One run."""
+    model, data = regression() if part == "logistic" else series()
+    width = PARAMETERS + 1 if part == "logistic" else 1
+    steps = EXPECTED[part][n] / chains * seconds
+    draws = int(min(200_000, max(2048 if part == "logistic" else 192, steps)))
+    tune = 256 if part == "logistic" else 64
+    began = time.perf_counter()
+    fit = lwa.sample(
+        model, data, subset_size=n, chains=chains, draws=draws, tune=tune, thinning=1, keep="summary", seed=1,
+        progress=False,
+    )  # fmt: skip
+    took = time.perf_counter() - began
+    rate, floor = rate_of(fit, chains), bandwidth / (4 * n * width)
+    worth = efficiency_of(fit, draws, chains)
+    found = {
+        "n": n,
+        "chains": chains,
+        "draws": draws,
+        "steps_per_s": rate,
+        "effective_per_s": rate * worth,
+        "efficiency": worth,
+        "of_floor": rate / floor,
+        "seconds": took,
+        "stages": fit.attributes.get("stages"),
+        "transport": fit.attributes["transport"],
+        "precision": fit.attributes["precision"],
+    }
+    if part == "logistic" and chains > 1:
+        exact, moments = reference(), fit.running.moments
+        ratio = np.sqrt(variance(moments)) / exact.sd
+        found["shift"] = float(np.abs((mean(moments) - exact.mean) / exact.sd).max())
+        found["sd_ratio"] = [float(ratio.min()), float(ratio.max())]
+        found["draws_error"] = 1.0 / math.sqrt(worth * draws * chains)
+    if (part, n, chains) == ("logistic", 1000, 4096):
+        began = time.perf_counter()
+        found["certificate"] = str(fit.certify(progress=False)).splitlines()[0]
+        found["certificate_seconds"] = time.perf_counter() - began
+    return found
+
+
+def rivals():
+    """NUTS and HMCECS."""
+    import tall_logistic
+
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])  # all chains in one program
+    x, y = regression()[1]["x"], regression()[1]["y"]
+    settings = [("hmcecs", {"subsample": 100, "blocks": 50}, 500), ("hmcecs", {"subsample": 1000, "blocks": 50}, 500)]
+    for name, setting, draws in [*settings, ("nuts", {}, 40)]:
+        make = tall_logistic.generator_of(name)
+        measured = tall_logistic.by_pieces(lambda count, make=make, s=setting: make(x, y, 128, count, **s), 128, draws, 5)
+        yield {"name": name, "setting": setting, "chains": 128, **tall_logistic.judge(measured, reference())}
+
+
+def in_order(part):
+    """All cells, the most telling first."""
+    cells = [(n, chains) for n in SIZES for chains in CHAINS]
+    if part == "arma":
+        cells = [one for one in cells if one[0] * one[1] <= LARGEST_WINDOWS / 16]
+    return sorted(cells, key=lambda one: FIRST.index(one) if one in FIRST else len(FIRST))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--cells", nargs="+", help="some of them, as 100x4096")
+    parser.add_argument("--seconds", type=float, default=1.5, help="of sampling in a cell, about (default 1.5)")
+    parser.add_argument("--deadline", type=float, default=math.inf, help="seconds after which no cell is begun")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "gpu.json")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")  # chains too short to trust: these are timings
+    began, device = time.perf_counter(), jax.devices()[0]
+    report = json.loads(given.out.read_text()) if given.out.exists() else {}
+    bandwidth = copy_bandwidth()
+    about = {"date": date.today().isoformat(), "device": device.device_kind, "jax": jax.__version__}
+    about |= {"numpyro": version("numpyro"), "copy_bytes_per_s": bandwidth}
+    print(json.dumps(about), flush=True)
+
+    def keep(part, found):
+        from tall_logistic import rounded
+
+        report.setdefault(part, {"table": []})
+        table = [old for old in report[part]["table"] if any(old.get(k) != found.get(k) for k in ("n", "chains", "name", "setting"))]
+        report[part] = {**about, "table": [*table, found]}
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.write_text(json.dumps(rounded(report), indent=1) + "\n")
+
+    for part in given.parts:
+        if part == "rivals":
+            for found in rivals():
+                keep(part, found)
+                print(found["name"], found["setting"], f"{found['margin_us']:.3g} us an effective draw", flush=True)
+            continue
+        cells = [tuple(map(int, one.split("x"))) for one in given.cells] if given.cells else in_order(part)
+        for n, chains in cells:
+            if time.perf_counter() - began > given.deadline:
+                print(f"{part} {n} x {chains}: no time left")
+                continue
+            try:
+                found = cell(part, n, chains, bandwidth, given.seconds)
+            except Exception as error:
+                found = {"n": n, "chains": chains, "error": f"{type(error).__name__}: {str(error)[:300]}"}
+                print(f"{part} {n} x {chains}: {found['error']}", flush=True)
+            else:
+                accuracy = f", shift {found['shift']:.4f}, sds {found['sd_ratio'][0]:.4f}-{found['sd_ratio'][1]:.4f}" if "shift" in found else ""
+                print(
+                    f"{part} n = {n}, {chains} chains: {found['steps_per_s'] / 1e6:.1f} M steps/s "
+                    f"({found['of_floor']:.2f} of the floor), {found['effective_per_s'] / 1e6:.2f} M effective/s, "
+                    f"{found['seconds']:.0f} s in all{accuracy}",
+                    flush=True,
+                )
+            keep(part, found)
+
+
+if __name__ == "__main__":
+    main()
