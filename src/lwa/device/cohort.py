@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lwa.algorithm import Draw, State, Subset, assess
 from lwa.device.registers import play_in_registers, why_not
-from lwa.device.resident import Page, bytes_of, draw_page, page_keys, put_rows
+from lwa.device.resident import Page, bytes_of, chain_keys, draw_page, put_rows
 from lwa.device.splitting import Split, split_of
 from lwa.device.together import Place, Played, evaluate, play_together
 from lwa.parameters.kernel import Info, steering_gain
@@ -71,6 +71,7 @@ class CohortOnDevice:
             theta = jnp.zeros(problem.target.model.dimension, problem.dtype)
             self.split: Split = split_of(self.target, theta, one)
             self.rows = prepared(self.target, rows, self.split)
+            self.keys = chain_keys(problem.seed, chains)
             N = len(jax.tree.leaves(rows)[0])
             self.indices = jnp.asarray(np.asarray(U.indices), jnp.int32 if N < 2**31 else jnp.int64)
         self.place: Place
@@ -133,9 +134,8 @@ class CohortOnDevice:
     def _page(self, number: int) -> Page:
         if self.page[0] != number:
             subsets, d = self.problem.subsets, self.problem.target.model.dimension
-            keys = page_keys(self.problem.seed, self.chains, number)
             page = draw_page(
-                *keys, self.rows, kernel=self.problem.kernel, transitions=self.problem.page // self.every,
+                *self.keys, number, self.rows, kernel=self.problem.kernel, transitions=self.problem.page // self.every,
                 moves=self.problem.page, k=subsets.move.replaced(subsets.n), n=subsets.n, d=d,
                 dtype=np.dtype(self.problem.dtype).name,
             )  # fmt: skip

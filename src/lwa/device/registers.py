@@ -32,7 +32,8 @@ from lwa.target import Target, Terms
 
 MOST_NUMBERS = 32_768
 """Numbers of a chain's rows that a program holds: 128 KiB, of the 256 KiB of registers that a processor has."""
-NUMBERS_A_THREAD = 80
+NUMBERS_A_THREAD = 128
+"""Of a thread's 255 registers. What depends on θ alone is computed by every warp, so that few are better than many."""
 
 type Numbers = list[list[Any]]
 """Flat lists of numbers, one for each leaf."""

@@ -49,10 +49,11 @@ def bytes_of(rows: Rows, dtype: Any) -> int:
 
 @partial(jax.jit, static_argnames=("kernel", "transitions", "moves", "k", "n", "d", "dtype"))
 def draw_page(
-    subset_keys: Array, theta_keys: Array, rows: Any, *, kernel: Kernel, transitions: int, moves: int, k: int, n: int,
+    subset_keys: Array, theta_keys: Array, number: int, rows: Any, *, kernel: Kernel, transitions: int, moves: int, k: int, n: int,
     d: int, dtype: Any
 ) -> Page:  # fmt: skip
-    """A page for each chain, from a key each for U and for θ."""
+    """The page of that number for each chain, from a key each for U and for θ."""
+    subset_keys, theta_keys = (jax.vmap(lambda key: jax.random.fold_in(key, number))(k) for k in (subset_keys, theta_keys))
 
     def proposals(key: Array) -> tuple[Array, Array]:
         rng = DeviceGenerator(key)
@@ -79,6 +80,11 @@ def some_slots(rng: DeviceGenerator, size: int, k: int, n: int) -> Array:
     return jax.lax.fori_loop(0, k, one_more, jnp.full((size, k), -1, jnp.int32))
 
 
-def page_keys(seed: int, chains: Sequence[int], page: int) -> tuple[Array, Array]:
-    """A key for U and one for θ, of each chain."""
-    return keys(seed, Purpose.SUBSET, chains, page), keys(seed, Purpose.THETA, chains, page)
+def chain_keys(seed: int, chains: Sequence[int]) -> tuple[Array, Array]:
+    """A key for U and one for θ, of each chain; pages are counted into them."""
+    names = jnp.asarray(np.asarray(chains, np.int32))
+
+    def of(purpose: Purpose) -> Array:
+        return jax.vmap(partial(jax.random.fold_in, keys(seed, purpose, [0])[0]))(names)
+
+    return of(Purpose.SUBSET), of(Purpose.THETA)
