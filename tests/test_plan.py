@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from lwa.forecast import sampled
+from lwa.forecast.machine import left_to_group
 from lwa.forecast.work import Costs, Work, move_seconds, pass_seconds, phase_seconds, total_seconds, with_rows
 from lwa.rows import StoreRows, convert
 
@@ -234,3 +235,12 @@ def test_memory_is_an_upper_bound_of_what_a_fit_holds(call, place, rows):
     said = subprocess.run([sys.executable, "-c", PEAK, json.dumps(plan)], capture_output=True, text=True, check=True)
     bound = json.loads(said.stdout.splitlines()[0])["memory_bytes"]
     assert measured < bound < 4 * measured
+
+
+def test_memory_that_a_container_may_use(tmp_path):
+    assert left_to_group(tmp_path) == float("inf")
+    for what, said in (("max", "1000"), ("current", "700"), ("stat", "anon 5\ninactive_file 100\n")):
+        (tmp_path / f"memory.{what}").write_text(said + "\n")
+    assert left_to_group(tmp_path) == 400
+    (tmp_path / "memory.max").write_text("max\n")
+    assert left_to_group(tmp_path) == float("inf")

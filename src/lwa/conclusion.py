@@ -13,7 +13,7 @@ from lwa import __version__
 from lwa.blocks import Outcome, Run, since_the_call
 from lwa.calibration import edge
 from lwa.diagnostics.running import MANY, moments_of
-from lwa.diagnostics.short_chains import longer, remembering, scarcely_moving
+from lwa.diagnostics.short_chains import LONG, longer, remembering, scarcely_moving
 from lwa.diagnostics.table import scalar_names
 from lwa.errors import LwaWarning
 from lwa.pipeline import Problem
@@ -141,7 +141,7 @@ def of_short_chains(run: Run, outcome: Outcome, posterior: Mapping[str, NDArray[
     ]
     # A uniform U begins with its own law, and the calibrated target hardly depends on it; elsewhere θ follows U.
     follows = run.problem.reference is None or run.problem.subsets.statistic.dimension > 0
-    if follows and outcome.tuned < planned.renewal < np.inf:
+    if follows and outcome.tuned < planned.renewal < np.inf and outcome.moves < LONG * planned.renewal:
         told.append(
             f"tune={outcome.tuned} is less than the {planned.renewal:,.0f} moves in which U renews its rows, and theta "
             "follows U: chains still depend on the rows that they began with. "

@@ -68,6 +68,7 @@ def test_a_tune_that_spans_too_little():
     told = scarcely_moving(state, ["x"], 10, 300)
     assert told.startswith("tune=300 is less than 3 times what a chain needs to forget where it was, about 1")
     assert scarcely_moving(state, ["x"], 10, 3000) == ""
+    assert scarcely_moving(moments(autoregression(0.5, 400)), ["x"], 1, 0) == ""  # of 400 draws it spoils a few
 
 
 @pytest.mark.parametrize(("moves", "expected"), [(3, 10), (87, 87), (123, 130), (1999, 2000), (4321, 4400)])

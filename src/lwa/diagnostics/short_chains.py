@@ -16,6 +16,8 @@ RHAT = 1.01
 """R-hat above which chains disagree, where nothing is known of chance (Vehtari et al., 2021)."""
 TIMES = 3.0
 """Autocorrelation times that a chain's draws should span: over fewer, it has not moved through the posterior once."""
+LONG = 100.0
+"""Autocorrelation times over which a start that was not forgotten in tune is a hundredth of the draws."""
 
 
 def limits(found: Nested, chains: int, superchains: int) -> NDArray[np.float64]:
@@ -49,7 +51,7 @@ def remembering(state: Moments, superchains: int | None, names: Sequence[str], t
 
 
 def scarcely_moving(state: Moments, names: Sequence[str], thinning: int, tune: int) -> str:
-    """Says so where chains, or their tune, span less than a few autocorrelation times.
+    """Says so where chains, or the tune of short ones, span less than a few autocorrelation times.
 
     τ = draws · chains / ESS, in draws, with ESS from the variance of chain means. A lower bound: a chain never seems to
     remember for longer than it is.
@@ -66,7 +68,7 @@ def scarcely_moving(state: Moments, names: Sequence[str], thinning: int, tune: i
             f"to have moved through the posterior. Pass draws={longer(int(np.ceil(4 * TIMES * tau)))}, or thinning="
             f"{longer(int(np.ceil(thinning * tau)))}."
         )
-    if tune < TIMES * tau * thinning:
+    if tune < TIMES * tau * thinning and count < LONG * tau:
         return (
             f"tune={tune} is less than {TIMES:.0f} times what a chain needs to forget where it was, about "
             f"{tau * thinning:.1f} moves. Pass tune={longer(int(np.ceil(10 * tau * thinning)))}."

@@ -10,6 +10,8 @@ from typing import Self
 READ_BYTES = 64 * 2**20
 """That a disk's speed is measured by."""
 CHUNK = 4 * 2**20
+GROUP = Path("/sys/fs/cgroup")
+"""Where Linux says what a container may use."""
 UNKNOWN_DISK = 200e6
 """Bytes a second of a disk that could not be tried: a slow one."""
 
@@ -38,7 +40,17 @@ def free_memory() -> float:
         said = Path("/proc/meminfo").read_text()
     except OSError:
         return float("inf")
-    return 1024.0 * int(said.split("MemAvailable:")[1].split()[0])
+    return min(1024.0 * int(said.split("MemAvailable:")[1].split()[0]), left_to_group(GROUP))
+
+
+def left_to_group(folder: Path) -> float:
+    """Bytes left to a container by what limits it, pages of files apart, which go first; infinite without one."""
+    try:
+        most, used = ((folder / f"memory.{what}").read_text().strip() for what in ("max", "current"))
+        of_files = (folder / "memory.stat").read_text().split("inactive_file ")[1].split()[0]
+        return max(0.0, float(int(most) - int(used) + int(of_files)))
+    except (OSError, ValueError, IndexError):  # "max" is no number: there is no limit
+        return float("inf")
 
 
 def anonymous_memory() -> float:
