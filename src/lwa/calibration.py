@@ -147,8 +147,9 @@ def frame_of(reference: Reference) -> Frame:
 def curvatures(frame: Frame, d: int, power: float, sums: Array) -> Array:
     """H_U in the frame's coordinates."""
     rows, columns = np.triu_indices(d)
-    own = power * sums[..., d:]
-    bend = jnp.zeros((*sums.shape[:-1], d, d)).at[..., rows, columns].set(own).at[..., columns, rows].set(own)
+    entry = np.empty((d, d), np.int64)
+    entry[rows, columns] = entry[columns, rows] = d + np.arange(len(rows))
+    bend = power * sums[..., entry]
     return bend if frame.into is None else frame.into.T @ bend @ frame.into
 
 
