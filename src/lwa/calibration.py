@@ -147,8 +147,9 @@ def frame_of(reference: Reference) -> Frame:
 def curvatures(frame: Frame, d: int, power: float, sums: Array) -> Array:
     """H_U in the frame's coordinates."""
     rows, columns = np.triu_indices(d)
-    own = power * sums[..., d:]
-    bend = jnp.zeros((*sums.shape[:-1], d, d)).at[..., rows, columns].set(own).at[..., columns, rows].set(own)
+    entry = np.empty((d, d), np.int64)
+    entry[rows, columns] = entry[columns, rows] = d + np.arange(len(rows))
+    bend = power * sums[..., entry]
     return bend if frame.into is None else frame.into.T @ bend @ frame.into
 
 
@@ -185,7 +186,6 @@ def inverse_factors_in_batch(bend: Array) -> tuple[Array, Array]:
     pivots = both[jnp.arange(r), jnp.arange(r)]  # H = L D Lᵀ, and this is D
     feasible = (pivots > 0).all(0)
     inverse = jnp.moveaxis(both[:, r:] * jax.lax.rsqrt(jnp.where(feasible, pivots, 1.0))[:, None], -1, 0)
-    feasible &= jnp.isfinite(inverse).all((-2, -1))
     return jnp.where(feasible[:, None, None], inverse, jnp.eye(r)), feasible
 
 
@@ -194,7 +194,7 @@ def transported(frame: Frame, gradient: Array, power: float, sums: Array, invers
     """A = L_U⁻ᵀ L_Nᵀ, so that Aᵀ H_U A = H_N, and slope = g_N - w Aᵀ Σ_U c_k ∇ℓ_k."""
     d = len(gradient)
     flatness = ((inverse @ frame.full) ** 2).sum((-2, -1))  # Σ 1/λ, λ the eigenvalues of H_N⁻¹ H_U
-    feasible &= flatness <= FLATTEST + 3.0 * len(frame.full)
+    feasible &= flatness <= FLATTEST + 3.0 * len(frame.full)  # nor is one that is not finite
     transport = jnp.swapaxes(inverse, -1, -2) @ frame.full.T
     transport = jnp.where(feasible[..., None, None], transport, jnp.eye(len(frame.full)))
     if frame.into is not None and frame.out is not None:
