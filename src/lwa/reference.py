@@ -91,7 +91,8 @@ class Reference:
 @jax.jit
 def furthest_on_device(theta: Array, centre: Array, whitening: Array) -> Array:
     """The same in one program."""
-    return jnp.sqrt(jnp.max(jnp.sum(((theta - centre) @ whitening.T) ** 2, -1), initial=0.0))
+    away = (theta - centre).astype(theta.dtype) @ whitening.T.astype(theta.dtype)
+    return jnp.sqrt(jnp.max(jnp.sum(away**2, -1), initial=0.0))
 
 
 @partial(jax.jit, static_argnames=("model",))

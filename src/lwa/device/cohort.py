@@ -1,6 +1,7 @@
 """A cohort whose rows, subsets and θ stay on the device: thousands of chains, a page of moves at a time."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,9 +22,9 @@ from lwa.programs import accelerated
 from lwa.subsets.chain import SubsetChain
 from lwa.subsets.moves import Swap
 from lwa.subsets.tape import Written
-from lwa.target import Terms
+from lwa.target import Target, Terms
 
-PAGE_SHARE = 1 / 32
+PAGE_SHARE = 1 / 16
 """Of the device's memory, that a page may take."""
 ROWS_SHARE = 0.25
 """... and that all rows may, and the subsets of all chains: each is held twice while it is made."""
@@ -65,7 +66,7 @@ class CohortOnDevice:
         self.moves, self.frozen, self.reason = 0, problem.tune == 0, ""
         self.every = problem.subsets.move.every
         with jax.enable_x64(True):
-            self.target = jax.tree.map(jnp.asarray, problem.target)
+            self.target = rounded(jax.tree.map(jnp.asarray, problem.target), problem.dtype)
             rows = put_rows(problem.subsets.rows, problem.dtype)
             one = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:1], 0, -1), rows)
             theta = jnp.zeros(problem.target.model.dimension, problem.dtype)
@@ -185,6 +186,16 @@ class CohortOnDevice:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+def rounded(target: Target, dtype: Any) -> Target:
+    """What it knows of all rows in the working precision, so that no program has to convert it.
+
+    θ̂ is rounded with the rest, by as much as any θ in that precision is.
+    """
+    if target.expansion is None:
+        return target
+    return replace(target, expansion=jax.tree.map(lambda leaf: leaf.astype(dtype), target.expansion))
 
 
 @partial(jax.jit, static_argnames=("split",))

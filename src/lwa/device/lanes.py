@@ -147,6 +147,8 @@ def entrywise(equation: Any, given: list[Numbers]) -> Numbers:
     if equation.primitive.name == "convert_element_type":
         dtype = params["new_dtype"]
         return as_numbers([jnp.asarray(entry).astype(dtype) for entry in given[0].ravel()], shape)
+    if equation.primitive.name == "div" and is_known(given[1]) and np.issubdtype(equation.outvars[0].aval.dtype, np.floating):
+        return entrywise_product(given[0], given[1], shape, equation.outvars[0].aval.dtype)
     types = [var.aval.dtype for var in equation.invars]
     flat = [np.broadcast_to(numbers, shape).ravel() for numbers in given]
 
@@ -154,6 +156,18 @@ def entrywise(equation: Any, given: list[Numbers]) -> Numbers:
         return equation.primitive.bind(*alike(entries, types), **equation.params)
 
     return as_numbers([one(*entries) for entries in zip(*flat, strict=True)], shape)
+
+
+def is_known(numbers: Numbers) -> bool:
+    """Whether all of them are known while tracing, and none is 0."""
+    return all(isinstance(entry, np.generic) and entry != 0 for entry in numbers.ravel())
+
+
+def entrywise_product(numbers: Numbers, by: Numbers, shape: tuple[int, ...], dtype: Any) -> Numbers:
+    """A division by what is known, as a product, which costs a tenth of it."""
+    inverse = [dtype.type(1.0 / np.float64(entry)) for entry in np.broadcast_to(by, shape).ravel()]
+    entries = np.broadcast_to(numbers, shape).ravel()
+    return as_numbers([jnp.asarray(x) * one for x, one in zip(entries, inverse, strict=True)], shape)
 
 
 def alike(entries: Sequence[Any], types: Sequence[Any]) -> list[Array]:

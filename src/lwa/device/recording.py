@@ -8,9 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from lwa.diagnostics.running import Running, update
+from lwa.diagnostics.running import Running, more, spread
 from lwa.pipeline import Moves
 from lwa.recording import Kept, Recorder
+
+
+COUNTED = 2**19
+"""Draws of a block that are counted by cell, more or less: threads that count in one cell wait for each other, and half
+a million a block leave quantiles nothing to gain."""
 
 
 class RecorderOnDevice(Recorder):
@@ -81,5 +86,9 @@ def thinned(moves: Moves, groups: int, thinning: int, n: int) -> Kept:
 
 @partial(jax.jit, donate_argnames=("running",))
 def updated(running: Running, theta: Array) -> Running:
-    """The summary with more draws, `(chains, draws, k)`."""
-    return update(running, jnp.swapaxes(theta, 0, 1).astype(jnp.float64))
+    """The summary with more draws, `(chains, draws, k)`. Of very many, some from all over are counted by cell."""
+    draws = jnp.swapaxes(theta, 0, 1).astype(jnp.float64)
+    every = -(-draws.shape[0] * draws.shape[1] // COUNTED)
+    some = spread(running.sketch, draws[-1::-every])
+    ends = some._replace(low=jnp.minimum(some.low, draws.min((0, 1))), high=jnp.maximum(some.high, draws.max((0, 1))))
+    return Running(more(running.moments, draws), ends)

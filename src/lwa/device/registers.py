@@ -9,7 +9,6 @@ where θ is in posterior sds is known from them: V(θ + step) = V θ + V step.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial, reduce
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -88,8 +87,8 @@ def why_not(place: Place, page: Page, target: Target, kernel: Kernel, split: Spl
 
 
 def numbers_a_row(place: Place) -> int:
-    """What a program holds of a row: its numbers and its index."""
-    return 1 + sum(int(np.prod(leaf.shape[1:-1])) for leaf in place.state.rows)
+    """Registers that a row takes: its numbers and its index."""
+    return 1 + sum(int(np.prod(leaf.shape[1:-1])) * max(1, leaf.dtype.itemsize // 4) for leaf in place.state.rows)
 
 
 def of_one_chain(place: Place, page: Page) -> tuple[Any, Any]:
@@ -118,16 +117,6 @@ def drawn_up(page: Page, tuning: Any, target: Target, kernel: Metropolis) -> tup
     return jax.vmap(jax.vmap(one, in_axes=(0, None)))(page.noise, tuning)
 
 
-def in_single(target: Target, dtype: Any) -> Target:
-    """Its matrices in the working precision, in which they are used, so that no program has to convert them."""
-    if target.expansion is None:
-        return target
-    known = target.expansion
-    if known.share is not None:
-        known = known._replace(gradient=known.gradient.astype(dtype), share=known.share.astype(dtype))
-    return replace(target, expansion=known._replace(whitening=known.whitening.astype(dtype)))
-
-
 @partial(jax.jit, static_argnames=("kernel", "split", "every", "interpret"), donate_argnames=("place",))
 def play_in_registers(
     place: Place, page: Page, start: int, stop: int, target: Target, kernel: Metropolis, split: Split, *, every: int,
@@ -137,7 +126,6 @@ def play_in_registers(
     state, indices = place
     (chains, n), (transitions, k), d = indices.shape, page.slots.shape[1:], state.theta.shape[-1]
     moves, P = jax.tree.leaves(page.noise)[0].shape[1], lanes_of(indices.shape[-1])
-    target = in_single(target, state.theta.dtype)
     parts = parts_of(target, kernel, split, *of_one_chain(place, page))
     steps, from_here = drawn_up(page, state.tuning, target, kernel)
     sds = jax.vmap(target.sds)(state.theta)
@@ -163,8 +151,8 @@ def play_in_registers(
         "slots": page.slots,
         "incoming": page.incoming,
         "coming": [flat(stored(leaf), 3) for leaf in page.rows],
-        "steps": steps,
-        "from_here": from_here.astype(jnp.int8),
+        "steps": jnp.pad(steps, ((0, 0), (0, 1), (0, 0))),
+        "from_here": jnp.pad(from_here.astype(state.theta.dtype), ((0, 0), (0, 1)), constant_values=1),
         "log_u": page.noise.log_u,
     }
     bounds = [start // every * (every + 1) + jnp.where(start % every == 0, 0, start % every + 1)]
@@ -179,6 +167,7 @@ def play_in_registers(
         "refreshed": jax.ShapeDtypeStruct((chains, transitions), jnp.int8),
     }
     power_at = position(target, target.power)
+    remainders = target.expansion is not None and target.expansion.share is not None  # small beside what they remain of
     sizes = [leaf.shape[1] for leaf in held["rows"]]
 
     def program(*refs: Any) -> None:
@@ -195,7 +184,8 @@ def play_in_registers(
 
         def likelihood(numbers: Numbers, columns: Sequence[Any]) -> Any:
             ((terms,),) = parts.terms(*numbers, *by_leaf(columns))
-            return constants[power_at][0] * jnp.sum(jnp.where(lane < n, terms.astype(jnp.float64), 0.0))
+            summed = jnp.sum(jnp.where(lane < n, terms if remainders else terms.astype(jnp.float64), 0.0))
+            return constants[power_at][0] * summed.astype(jnp.float64)
 
         def loaded() -> tuple[Any, ...]:
             return tuple(ref[0, i, :] for ref in after["rows"] for i in range(ref.shape[1]))
@@ -230,13 +220,13 @@ def play_in_registers(
             columns, U = jax.lax.cond(
                 refresh, lambda: exchange(transition, columns, U), lambda: (columns, U)
             )
-            from_here = refresh | (fixed["from_here"][0, t] > 0)
-            steps = [jnp.where(refresh, 0.0, fixed["steps"][0, t, j]) for j in range(len(here))]
-            there = [jnp.where(from_here, x, 0.0) + by for x, by in zip(here, steps, strict=True)]
+            drawn = jnp.where(refresh, moves, t)  # past the last move is a step of no length
+            from_here = fixed["from_here"][0, drawn]
+            there = [from_here * here[j] + fixed["steps"][0, drawn, j] for j in range(len(here))]
             held = of_all(constants)
             ((new_rest,),) = parts.besides_rows(there[:d], *([there[d:]] if len(there) > d else []), *held)
             new, old = Scored(new_rest + likelihood(parts.numbers(there[:d], *held), columns)), Scored(total)
-            hastings = jnp.where(from_here, 0.0, log_q(here) - log_q(there))
+            hastings = (1 - from_here) * (log_q(here) - log_q(there))
             ratio = new.log_density - old.log_density + hastings
             accept = refresh | accepts(fixed["log_u"][0, t], ratio)
             now = ((*there, new.total, new_rest), (*here, total, rest))
