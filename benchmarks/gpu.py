@@ -116,8 +116,9 @@ def cell(part, n, chains, bandwidth, seconds):
     model, data = regression() if part == "logistic" else series()
     width = PARAMETERS + 1 if part == "logistic" else 1
     steps = EXPECTED[part][n] / chains * seconds
-    draws = int(min(200_000, max(2048 if part == "logistic" else 192, steps)))
     tune = 256 if part == "logistic" else 64
+    pages = round(min(200_000, max(4096 if part == "logistic" else 192, steps)) / (4 * tune))
+    draws = 4 * tune * pages - tune  # whole pages: programs are compiled for each length
     began = time.perf_counter()
     fit = lwa.sample(
         model, data, subset_size=n, chains=chains, draws=draws, tune=tune, thinning=1, keep="summary", seed=1,
@@ -158,10 +159,10 @@ def rivals():
 
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])  # all chains in one program
     x, y = regression()[1]["x"], regression()[1]["y"]
-    settings = [("hmcecs", {"subsample": 100, "blocks": 50}, 500), ("hmcecs", {"subsample": 1000, "blocks": 50}, 500)]
-    for name, setting, draws in [*settings, ("nuts", {}, 40)]:
+    few, more = ({"subsample": n, "blocks": 50} for n in (100, 1000))
+    for name, setting, draws in [("hmcecs", few, 500), ("nuts", {}, 20), ("hmcecs", more, 500)]:
         make = tall_logistic.generator_of(name)
-        measured = tall_logistic.by_pieces(lambda count, make=make, s=setting: make(x, y, 128, count, **s), 128, draws, 5)
+        measured = tall_logistic.by_pieces(lambda count, make=make, s=setting: make(x, y, 128, count, **s), 128, draws, 3)
         yield {"name": name, "setting": setting, "chains": 128, **tall_logistic.judge(measured, reference())}
 
 

@@ -198,15 +198,17 @@ class Player:
         moves = min(wanted, self.blocks.moves, self.meter.rows_left(share) / self.run.rows_a_move)
         if self.rate:
             moves = min(moves, max(1, self.rate * self.meter.seconds_left(share)))
-        return self._in_step(int(moves))
+        return self._in_step(int(moves), wanted)
 
-    def _in_step(self, moves: int) -> int:
-        """On a device programs are compiled for each length: a page, or a power of two."""
+    def _in_step(self, moves: int, wanted: int) -> int:
+        """On a device programs are compiled for each length: a page, all that is wanted, or a power of two."""
         if not on_device(self.run):
             return moves
         page = self.run.problem.page
         left = page - self.position % page
-        return left if moves >= left else 1 << (moves.bit_length() - 1) if moves else 0
+        if moves >= left or moves == wanted:
+            return min(moves, left)
+        return 1 << (moves.bit_length() - 1) if moves else 0
 
     def play(self, moves: int) -> list[Moves]:
         """One block."""
