@@ -5,18 +5,23 @@
     python benchmarks/gpu.py --parts logistic --cells 100x16384 1000x4096
 
 logistic: `lwa.demo.logistic`, N = 10⁶, d = 10, one plain `lwa.sample(model, data, subset_size=n, chains=C,
-keep="summary")` for every n in {100, 1000, 10000} and C in {1, 128, 1024, 4096, 16384}. arma: ARMA(1,1), N = 10⁶, windows
-of n steps. Chain-steps are θ moves of all chains; their rate is read off the second half of the run's own
+keep="summary")` for every n in {100, 1000, 10000} and C in {1, 128, 1024, 4096, 16384}. arma: ARMA(1,1), N = 10⁶,
+windows of n steps. Chain-steps are θ moves of all chains; their rate is read off the second half of the run's own
 clock: a second or so of sampling, with all randomness, exchanges of rows and summaries in it.
 
-Floor: a program that read the bytes of every chain's rows, n (d + 1) float32, from the device's memory at each move, and
-did nothing else, at the speed of a copy that is measured first. What keeps U in registers may be faster than that.
+Floor: a program that read the bytes of every chain's rows, n (d + 1) float32, from the device's memory at each move,
+and did nothing else, at the speed of a copy that is measured first. What keeps U in registers may be faster than
+that.
 
-Effective draws: chains · Var(θ) / Var(chain means), the worst parameter; of one chain by autocorrelation. Accuracy: mean
-shift in sds and sd ratios against importance sampling on all rows in float64 (`tall_logistic_rivals.full_posterior`).
+Effective draws: chains · Var(θ) / Var(chain means), the worst parameter; of one chain by autocorrelation. Accuracy:
+mean shift in sds and sd ratios against importance sampling on all rows in float64
+(`tall_logistic_rivals.full_posterior`).
 
-rivals: NumPyro's NUTS on all rows and HMCECS with 128 chains on the same device, set up as in `tall_logistic.py`: at the
-mode, with the right scales, without warm-up. µs an effective draw is the median of pieces, chains together.
+programs: the same runs with the two programs of a page timed by themselves, each waited for: what draws its
+randomness and gathers the rows that come in, and what plays it. Without summaries, clocks and Python in between.
+
+rivals: NumPyro's NUTS on all rows and HMCECS with 128 chains on the same device, set up as in `tall_logistic.py`: at
+the mode, with the right scales, without warm-up. µs an effective draw is the median of pieces, chains together.
 
 Results are written after every cell; with `--deadline` seconds what is left by then is skipped.
 """
@@ -50,7 +55,7 @@ FIRST = [(100, 16_384), (1000, 16_384), (1000, 4096), (100, 4096), (10_000, 4096
 """Cells that are run first, should time run out."""
 EXPECTED = {"logistic": {100: 4e8, 1000: 7e7, 10_000: 5e6}, "arma": {100: 1e6, 1000: 5e5, 10_000: 1e5}}
 """Chain-steps a second, about, by which the length of a run is chosen."""
-PARTS = ["logistic", "rivals", "arma"]
+PARTS = ["logistic", "programs", "rivals", "arma"]
 LARGEST_WINDOWS = 2**29
 """Steps of all chains' windows, past which a page of windows does not fit into a host's memory."""
 
@@ -153,6 +158,43 @@ def cell(part, n, chains, bandwidth, seconds):
     return found
 
 
+def programs(n, chains):
+    """Chain-steps a second of a page's programs alone, by the median over pages."""
+    from lwa.device.cohort import CohortOnDevice
+
+    took = {"_page": [], "_play": []}
+
+    def timed(name):
+        function = getattr(CohortOnDevice, name)
+
+        def run(self, *given):
+            jax.block_until_ready(self.place)
+            began = time.perf_counter()
+            found = jax.block_until_ready(function(self, *given))
+            if self.frozen:
+                took[name].append(time.perf_counter() - began)
+            return found
+
+        return function, run
+
+    originals = {}
+    for name in took:
+        originals[name], replacement = timed(name)
+        setattr(CohortOnDevice, name, replacement)
+    try:
+        model, data = regression()
+        fit = lwa.sample(
+            model, data, subset_size=n, chains=chains, draws=16 * 1024 - 256, tune=256, thinning=1, keep="summary",
+            seed=1, progress=False,
+        )  # fmt: skip
+    finally:
+        for name, function in originals.items():
+            setattr(CohortOnDevice, name, function)
+    steps = fit.attributes["page_moves"] * chains
+    page, play = (float(np.median(took[name][len(took[name]) // 2 :])) for name in ("_page", "_play"))
+    return {"n": n, "chains": chains, "draw_steps_per_s": steps / page, "play_steps_per_s": steps / play}
+
+
 def rivals():
     """NUTS and HMCECS."""
     import tall_logistic
@@ -162,7 +204,9 @@ def rivals():
     few, more = ({"subsample": n, "blocks": 50} for n in (100, 1000))
     for name, setting, draws in [("hmcecs", few, 500), ("nuts", {}, 20), ("hmcecs", more, 500)]:
         make = tall_logistic.generator_of(name)
-        measured = tall_logistic.by_pieces(lambda count, make=make, s=setting: make(x, y, 128, count, **s), 128, draws, 3)
+        measured = tall_logistic.by_pieces(
+            lambda count, make=make, s=setting: make(x, y, 128, count, **s), 128, draws, 3
+        )
         yield {"name": name, "setting": setting, "chains": 128, **tall_logistic.judge(measured, reference())}
 
 
@@ -194,7 +238,11 @@ def main():
         from tall_logistic import rounded
 
         report.setdefault(part, {"table": []})
-        table = [old for old in report[part]["table"] if any(old.get(k) != found.get(k) for k in ("n", "chains", "name", "setting"))]
+        table = [
+            old
+            for old in report[part]["table"]
+            if any(old.get(k) != found.get(k) for k in ("n", "chains", "name", "setting"))
+        ]
         report[part] = {**about, "table": [*table, found]}
         given.out.parent.mkdir(parents=True, exist_ok=True)
         given.out.write_text(json.dumps(rounded(report), indent=1) + "\n")
@@ -206,6 +254,12 @@ def main():
                 print(found["name"], found["setting"], f"{found['margin_us']:.3g} us an effective draw", flush=True)
             continue
         cells = [tuple(map(int, one.split("x"))) for one in given.cells] if given.cells else in_order(part)
+        if part == "programs":
+            for n, chains in cells:
+                found = programs(n, chains)
+                keep(part, found)
+                print(f"{n} x {chains}: {found['play_steps_per_s'] / 1e6:.0f} M steps/s to play", flush=True)
+            continue
         for n, chains in cells:
             if time.perf_counter() - began > given.deadline:
                 print(f"{part} {n} x {chains}: no time left")
@@ -216,7 +270,11 @@ def main():
                 found = {"n": n, "chains": chains, "error": f"{type(error).__name__}: {str(error)[:300]}"}
                 print(f"{part} {n} x {chains}: {found['error']}", flush=True)
             else:
-                accuracy = f", shift {found['shift']:.4f}, sds {found['sd_ratio'][0]:.4f}-{found['sd_ratio'][1]:.4f}" if "shift" in found else ""
+                accuracy = (
+                    f", shift {found['shift']:.4f}, sds {found['sd_ratio'][0]:.4f}-{found['sd_ratio'][1]:.4f}"
+                    if "shift" in found
+                    else ""
+                )
                 print(
                     f"{part} n = {n}, {chains} chains: {found['steps_per_s'] / 1e6:.1f} M steps/s "
                     f"({found['of_floor']:.2f} of the floor), {found['effective_per_s'] / 1e6:.2f} M effective/s, "

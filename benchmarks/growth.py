@@ -10,7 +10,7 @@ and 8 chains, of which one changes.
 
 - rows: N = 10⁴ … 10⁸, memory-mapped stores of `out_of_core.py`.
 - subset: n = 50 … 10⁵.
-- parameters: d = 2 … 500, written as a formula, N = 10⁵. Subsets are transported up to 32 parameters, beyond them rows
+- parameters: d = 2 … 500, written as a formula, N = 10⁵. Subsets are transported up to 12 parameters, beyond them rows
   are expanded to second order: that is what "auto" does, as is the choice of the kernel. n = 1000, and ten rows a
   parameter where that is more, which is what lwa asks for.
 - chains: 1 … 64, n = 100.

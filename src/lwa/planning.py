@@ -18,8 +18,8 @@ from lwa.layout import Layout
 from lwa.memory import Memory
 from lwa.models.model import Model
 from lwa.pipeline import page_length
-from lwa.programs import accelerated
 from lwa.prediction import excess_sd, predicted_error, score_points
+from lwa.programs import accelerated
 from lwa.randomness import Purpose, generator
 from lwa.reference import Reference, in_blocks, sums_over
 from lwa.rows import Rows

@@ -114,7 +114,9 @@ def prepare(layout: Layout, settings: Settings, given: list[NDArray[np.float64]]
             continue
         batch, given_U, counts = known_of(problem, U)
         columns = to_columns(batch, dtype, axis=1)
-        theta = start(partial(evaluate, problem.target, rows=columns, given=as_held(given_U, dtype), counts=counts), chains=chains)
+        theta = start(
+            partial(evaluate, problem.target, rows=columns, given=as_held(given_U, dtype), counts=counts), chains=chains
+        )
         with jax.enable_x64(True):
             state = first_state(problem, columns, theta, problem.subsets.given(U), counts)
         holds = settings.checkpoint is not None or away is not None

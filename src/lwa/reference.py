@@ -81,7 +81,7 @@ class Reference:
         return np.linalg.cholesky(self.precision).T
 
     def furthest(self, theta: Any) -> float:
-        """The largest distance from θ̂ among many θ, `(..., d)`, in posterior sds; on the device where they are there."""
+        """The largest distance from θ̂ among many θ, `(..., d)`, in posterior sds; where they are, on a device too."""
         if isinstance(theta, Array):
             return float(furthest_on_device(theta, self.theta, self.whitening))
         away = (theta - self.theta) @ self.whitening.T

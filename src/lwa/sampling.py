@@ -140,8 +140,8 @@ def sample(
     transport
         For `"calibrated"`: evaluate U's rows at θ̂ + A_U δ, with A_U such that U's curvature is that of all rows.
         Without it curvature varies with U and draws are too wide, unless `summary=lwa.summaries.Curvature()`.
-        `"second_order"`, which `"auto"` is for more than 12 parameters, and on a GPU: the curvature of all rows, and only remainders
-        of third order from U.
+        `"second_order"`, which `"auto"` is for more than 12 parameters, and on a GPU: the curvature of all rows, and
+        only remainders of third order from U.
     tolerance
         Error of sds, as a share of them, that `subset_size="auto"` may leave.
     reference

@@ -161,7 +161,9 @@ class Target:
             total = total + self.expansion.gradient @ away
         else:  # of the size of the log ratio itself
             slope, share = (leaf.astype(theta.dtype) for leaf in (self.expansion.gradient, self.expansion.share))
-            total = total + (jnp.sum(slope * away.astype(theta.dtype)) - 0.5 * jnp.sum(share * sds**2)).astype(jnp.float64)
+            total = total + (jnp.sum(slope * away.astype(theta.dtype)) - 0.5 * jnp.sum(share * sds**2)).astype(
+                jnp.float64
+            )
         return jnp.where(scored, total, -jnp.inf)
 
 

@@ -77,6 +77,7 @@ class CohortOnDevice:
             self.indices = jnp.asarray(np.asarray(U.indices), jnp.int32 if N < 2**31 else jnp.int64)
         self.place: Place
         self.page: tuple[int, Page] = (-1, None)  # type: ignore[assignment]
+        self.played: Played | None = None  # the moves of a page, which adaptation looks back on
 
     def score(self, theta: NDArray[Any]) -> Terms:
         """The log target of every chain at its θ, given its first subset."""
@@ -126,11 +127,11 @@ class CohortOnDevice:
             return played
         first = self.moves - at
         gain = np.zeros(self.problem.page) if self.frozen else steering_gain(first + np.arange(self.problem.page))
-        self.place, played = play_together(
-            self.place, blank(self.place, self.problem), page, jnp.asarray(gain.astype(self.problem.dtype)), at, end,
-            self.target, kernel, self.split, every=self.every,
+        self.place, self.played = play_together(
+            self.place, self.played or blank(self.place, self.problem), page,
+            jnp.asarray(gain.astype(self.problem.dtype)), at, end, self.target, kernel, self.split, every=self.every,
         )  # fmt: skip
-        return played
+        return self.played
 
     def _page(self, number: int) -> Page:
         if self.page[0] != number:
@@ -158,9 +159,15 @@ class CohortOnDevice:
 
     def held(self) -> Held:
         """What it holds now. Rows are not: where U's are is enough to find them."""
-        state = jax.tree.map(np.asarray, self.state._replace(rows=[]))
-        U = Subset(*map(np.asarray, assess_nothing(self.place.indices)[:4]))
-        return Held(self.moves, state, Written(U, None, [], 0), np.empty((0, len(self.chains), state.theta.shape[-1])))
+        with jax.enable_x64(True):
+            state = jax.tree.map(np.array, self.state._replace(rows=[]))
+            U = Subset(*map(np.array, assess_nothing(self.place.indices)[:4]))
+            at, every = self.moves % self.problem.page, self._adapt_every
+            seen = 0 if self.frozen or self.played is None else at % every
+            recent = np.zeros((0, *state.theta.shape), state.theta.dtype)
+            if seen and self.played is not None:
+                recent = np.swapaxes(np.array(self.played.draws.theta[:, at - seen : at]), 0, 1)
+            return Held(self.moves, state, Written(U, None, [], 0), recent)
 
     def go_on_from(self, held: Held) -> None:
         """Take up where another process was; pages are drawn again."""
@@ -168,6 +175,11 @@ class CohortOnDevice:
             self.moves, self.indices = held.moves, jnp.asarray(held.written.U.indices, self.indices.dtype)
             state = jax.tree.map(jnp.asarray, held.state._replace(rows=[]))
             self.place = Place(state._replace(rows=rows_of(self.indices, self.rows)), jnp.copy(self.indices))
+            at, seen = held.moves % self.problem.page, len(held.recent)
+            if seen:
+                self.played = blank(self.place, self.problem)
+                theta = self.played.draws.theta.at[:, at - seen : at].set(np.swapaxes(held.recent, 0, 1))
+                self.played = self.played._replace(draws=self.played.draws._replace(theta=theta))
 
     def page_in_store(self) -> Any:
         """Nothing is written ahead."""
@@ -225,9 +237,7 @@ def blank(place: Place, problem: Problem) -> Played:
     """Room for the draws of a page."""
     shape, d = (len(place.indices), problem.page), place.state.theta.shape[-1]
     extra = {name: jnp.zeros(shape, zero.dtype) for name, zero in problem.kernel.extra().items()}
-    info = Info(
-        jnp.zeros(shape), jnp.zeros(shape, bool), jnp.zeros(shape, bool), jnp.zeros(shape, jnp.int32), extra
-    )
+    info = Info(jnp.zeros(shape), jnp.zeros(shape, bool), jnp.zeros(shape, bool), jnp.zeros(shape, jnp.int32), extra)
     draws = Draw(jnp.zeros((*shape, d), place.state.theta.dtype), jnp.zeros(shape), info)
     return Played(draws, jnp.zeros((shape[0], problem.page // problem.subsets.move.every), bool))
 

@@ -1,10 +1,10 @@
 """A function of θ and one row, written out number by number, so that a whole subset can stay in registers.
 
-A kernel on a GPU holds the rows of U as lanes: one vector of n entries for each number that a row has. What a user wrote
-for arrays (`x @ beta`, slices, sums over columns) is taken apart into operations on single numbers, each of which is
-either the same for all rows, as an entry of θ is, or one vector of lanes. Shapes are dealt with while tracing, so nothing
-of them is left in the program. Loops whose length is not known, sorting, and tables looked up by a row's code are not
-written out: `NotInLanes` says so, and such models run as ordinary JAX programs.
+A kernel on a GPU holds the rows of U as lanes: one vector of n entries for each number that a row has. What a user
+wrote for arrays (`x @ beta`, slices, sums over columns) is taken apart into operations on single numbers, each of
+which is either the same for all rows, as an entry of θ is, or one vector of lanes. Shapes are dealt with while
+tracing, so nothing of them is left in the program. Loops whose length is not known, sorting, and tables looked up by
+a row's code are not written out: `NotInLanes` says so, and such models run as ordinary JAX programs.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,8 +25,8 @@ type Numbers = NDArray[Any]
 """An array of the user's program: its entries are scalars, or vectors of lanes, as JAX traces them."""
 
 SHAPES = {
-    "reshape", "broadcast_in_dim", "squeeze", "expand_dims", "transpose", "slice", "rev", "concatenate", "split", "copy",
-    "copy_p", "stack", "unstack",
+    "reshape", "broadcast_in_dim", "squeeze", "expand_dims", "transpose", "slice", "rev", "concatenate", "split",
+    "copy", "copy_p", "stack", "unstack",
 }  # fmt: skip
 """Operations that only put entries elsewhere."""
 FOLDS: dict[str, Callable[[Any, Any], Any]] = {
@@ -34,10 +34,11 @@ FOLDS: dict[str, Callable[[Any, Any], Any]] = {
     "reduce_and": jnp.logical_and, "reduce_or": jnp.logical_or,
 }  # fmt: skip
 ENTRYWISE = {
-    "abs", "neg", "ceil", "floor", "exp", "exp2", "expm1", "log", "log1p", "sqrt", "rsqrt", "cbrt", "square", "pow", "sin",
-    "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "add", "sub", "mul",
-    "div", "rem", "max", "min", "and", "or", "xor", "not", "eq", "ne", "gt", "ge", "lt", "le", "integer_pow", "clamp",
-    "logistic", "is_finite", "sign", "convert_element_type", "select_n", "stop_gradient", "nextafter", "add_any",
+    "abs", "neg", "ceil", "floor", "exp", "exp2", "expm1", "log", "log1p", "sqrt", "rsqrt", "cbrt", "square", "pow",
+    "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "add",
+    "sub", "mul", "div", "rem", "max", "min", "and", "or", "xor", "not", "eq", "ne", "gt", "ge", "lt", "le",
+    "integer_pow", "clamp", "logistic", "is_finite", "sign", "convert_element_type", "select_n", "stop_gradient",
+    "nextafter", "add_any",
 }  # fmt: skip
 """Operations on single numbers that a GPU program knows."""
 CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint"}
@@ -147,7 +148,11 @@ def entrywise(equation: Any, given: list[Numbers]) -> Numbers:
     if equation.primitive.name == "convert_element_type":
         dtype = params["new_dtype"]
         return as_numbers([jnp.asarray(entry).astype(dtype) for entry in given[0].ravel()], shape)
-    if equation.primitive.name == "div" and is_known(given[1]) and np.issubdtype(equation.outvars[0].aval.dtype, np.floating):
+    if (
+        equation.primitive.name == "div"
+        and is_known(given[1])
+        and np.issubdtype(equation.outvars[0].aval.dtype, np.floating)
+    ):
         return entrywise_product(given[0], given[1], shape, equation.outvars[0].aval.dtype)
     types = [var.aval.dtype for var in equation.invars]
     flat = [np.broadcast_to(numbers, shape).ravel() for numbers in given]
@@ -179,7 +184,8 @@ def alike(entries: Sequence[Any], types: Sequence[Any]) -> list[Array]:
 def of_type(entry: Any, kind: Any) -> Array:
     """A number of another type; bits come from whatever is not 0, since programs on a GPU store them as numbers."""
     entry = jnp.asarray(entry)
-    return entry != 0 if kind == bool and entry.dtype != bool else entry.astype(kind)
+    bits = np.dtype(bool)
+    return entry != 0 if np.dtype(kind) is bits and entry.dtype != bits else entry.astype(kind)
 
 
 def moved(equation: Any, given: list[Numbers]) -> list[Numbers]:
@@ -211,7 +217,10 @@ def product(a: Numbers, b: Numbers, dimension_numbers: Any, out: Any) -> Numbers
     for left, right in zip(a, b, strict=True):
         for row in left:
             for column in right:
-                terms = [jnp.asarray(x).astype(out.dtype) * jnp.asarray(y).astype(out.dtype) for x, y in zip(row, column, strict=True)]
+                terms = [
+                    jnp.asarray(x).astype(out.dtype) * jnp.asarray(y).astype(out.dtype)
+                    for x, y in zip(row, column, strict=True)
+                ]
                 entries.append(reduce(jnp.add, terms))
     return as_numbers(entries, out.shape)
 

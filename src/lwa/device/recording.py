@@ -12,7 +12,6 @@ from lwa.diagnostics.running import Running, more, spread
 from lwa.pipeline import Moves
 from lwa.recording import Kept, Recorder
 
-
 COUNTED = 2**19
 """Draws of a block that are counted by cell, more or less: threads that count in one cell wait for each other, and half
 a million a block leave quantiles nothing to gain."""
@@ -38,7 +37,7 @@ class RecorderOnDevice(Recorder):
             self.fresh.append(thinned(joined, groups, self.thinning, self.n))
 
     def summarised(self, running: Running) -> Running:
-        """The summary with the draws that it has not seen. The last ones stay on the device until they are asked for."""
+        """The summary with the draws that it has not seen. The last ones stay on the device until they are asked."""
         for draws in self.fresh:
             running = updated(running, draws.theta)
             self.counts += draws.lp.shape[1]

@@ -1,8 +1,9 @@
 """Lines 2-11 of Algorithm 1 with U in registers: one program a chain reads its subset once a page, not once a move.
 
-A move that read U's rows from memory could not be faster than memory is. Here each program loads its chain's rows when a
-page begins, one vector of lanes for each number of a row, exchanges rows among its registers, and writes them back when
-the page ends. It does what `together.py` does, for chains whose tuning is frozen and kernels whose steps are known ahead.
+A move that read U's rows from memory could not be faster than memory is. Here each program loads its chain's rows
+when a page begins, one vector of lanes for each number of a row, exchanges rows among its registers, and writes them
+back when the page ends. It does what `together.py` does, for chains whose tuning is frozen and kernels whose steps
+are known ahead.
 
 What depends on θ alone costs as much as what depends on 32 rows. So steps are drawn up before, for a whole page, and
 where θ is in posterior sds is known from them: V(θ + step) = V θ + V step.
@@ -10,7 +11,7 @@ where θ is in posterior sds is known from them: V(θ + step) = V θ + V step.
 
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -62,7 +63,7 @@ def besides_rows(theta: Array, sds: Array | None, target: Target) -> Array:
 
 
 def parts_of(target: Target, kernel: Kernel, split: Split, state: Any, noise: Any) -> Parts:
-    """The target written out; raises `NotInLanes` where it or the kernel cannot be. Arguments are those of one chain."""
+    """The target written out; raises `NotInLanes` where it or the kernel cannot be. Arguments are one chain's."""
     if not isinstance(kernel, Metropolis) or kernel.ahead(noise, state.tuning) is None:
         raise NotInLanes(f"steps of {type(kernel).__name__} depend on where the chain is")
     one = [leaf[..., :1] for leaf in state.rows]
@@ -180,7 +181,7 @@ def play_in_registers(
 
         def by_leaf(columns: Sequence[Any]) -> Numbers:
             ends = np.cumsum([0, *sizes])
-            return [list(columns[a:b]) for a, b in zip(ends, ends[1:], strict=False)]
+            return [list(columns[a:b]) for a, b in pairwise(ends)]
 
         def likelihood(numbers: Numbers, columns: Sequence[Any]) -> Any:
             ((terms,),) = parts.terms(*numbers, *by_leaf(columns))
@@ -193,7 +194,7 @@ def play_in_registers(
         def exchange(t: Any, columns: Any, U: Any) -> tuple[Any, Any]:
             """Lines 2-5: the rows that come in take their slots, unless one of them is in U already."""
             new = [fixed["incoming"][0, t, j] for j in range(k)]
-            there = reduce(jnp.logical_or, [U == one for one in new])
+            there = reduce(jnp.logical_or, [one == U for one in new])
             changed = jnp.max(jnp.where(there, 1, 0)) == 0
             for a, b in combinations(new, 2):
                 changed &= a != b
@@ -217,9 +218,7 @@ def play_in_registers(
             transition, moves_since = s // (every + 1), s % (every + 1)
             refresh = moves_since == 0
             t = transition * every + jnp.maximum(moves_since - 1, 0)
-            columns, U = jax.lax.cond(
-                refresh, lambda: exchange(transition, columns, U), lambda: (columns, U)
-            )
+            columns, U = jax.lax.cond(refresh, lambda: exchange(transition, columns, U), lambda: (columns, U))
             drawn = jnp.where(refresh, moves, t)  # past the last move is a step of no length
             from_here = fixed["from_here"][0, drawn]
             there = [from_here * here[j] + fixed["steps"][0, drawn, j] for j in range(len(here))]
@@ -277,8 +276,12 @@ def play_in_registers(
         **({} if interpret else {"compiler_params": params_for(numbers_a_row(place) * P)}),
     )(*leaves((held, given, shared)))
     found = jax.tree.unflatten(jax.tree.structure(out), results)
-    rows = [new[..., :n].reshape(old.shape).astype(old.dtype) for new, old in zip(found["rows"], state.rows, strict=True)]
-    state = state._replace(theta=found["theta"][:, :d], rows=rows, terms=state.terms._replace(total=found["density"][:, 0]))
+    rows = [
+        new[..., :n].reshape(old.shape).astype(old.dtype) for new, old in zip(found["rows"], state.rows, strict=True)
+    ]
+    state = state._replace(
+        theta=found["theta"][:, :d], rows=rows, terms=state.terms._replace(total=found["density"][:, 0])
+    )
     flags = found["flags"]
     info = Info(found["acceptance"], (flags & 1) > 0, (flags & 2) > 0, jnp.ones(flags.shape, jnp.int32), {})
     draws = Draw(found["thetas"], found["densities"], info)

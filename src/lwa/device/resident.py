@@ -18,7 +18,7 @@ PASS_ROWS = 2**20
 
 
 class Page(NamedTuple):
-    """A page of moves as it is drawn, whatever the state: leaves `(chains, transitions, ...)`, noise `(chains, moves, ...)`."""
+    """A page as it is drawn, whatever the state: leaves `(chains, transitions, ...)`, noise `(chains, moves, ...)`."""
 
     slots: Array  # (..., k)
     incoming: Array  # (..., k)
@@ -49,11 +49,13 @@ def bytes_of(rows: Rows, dtype: Any) -> int:
 
 @partial(jax.jit, static_argnames=("kernel", "transitions", "moves", "k", "n", "d", "dtype"))
 def draw_page(
-    subset_keys: Array, theta_keys: Array, number: int, rows: Any, *, kernel: Kernel, transitions: int, moves: int, k: int, n: int,
-    d: int, dtype: Any
+    subset_keys: Array, theta_keys: Array, number: int, rows: Any, *, kernel: Kernel, transitions: int, moves: int,
+    k: int, n: int, d: int, dtype: Any
 ) -> Page:  # fmt: skip
     """The page of that number for each chain, from a key each for U and for θ."""
-    subset_keys, theta_keys = (jax.vmap(lambda key: jax.random.fold_in(key, number))(k) for k in (subset_keys, theta_keys))
+    subset_keys, theta_keys = (
+        jax.vmap(lambda key: jax.random.fold_in(key, number))(k) for k in (subset_keys, theta_keys)
+    )
 
     def proposals(key: Array) -> tuple[Array, Array]:
         rng = DeviceGenerator(key)

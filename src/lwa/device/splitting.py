@@ -131,7 +131,7 @@ def perform(operations: Sequence[Operation], held: dict[int, Any]) -> None:
 
 
 def split_of(target: Target, theta: Any, one_row: Any) -> Split:
-    """The split of a target's row terms; the same object for the same model and shapes, so that nothing is traced again.
+    """The split of a target's row terms; the same object for the same model and shapes: nothing is traced again.
 
     `one_row` has the rows on the last axis, one of them.
     """

@@ -46,7 +46,9 @@ def refresh(place: Place, slots: Array, incoming: Array, rows: Any) -> tuple[Pla
     changed = ~repeats(Candidate(slots, incoming, nothing, jnp.zeros(())), U)
     slots = jnp.where(changed, slots, n + jnp.arange(slots.shape[-1], dtype=slots.dtype))
     held = jax.tree.map(lambda new, old: put(slots, jnp.moveaxis(new, 0, -1), old), rows, place.state.rows)
-    return Place(place.state._replace(rows=held), put(slots, incoming.astype(place.indices.dtype), place.indices)), changed
+    return Place(
+        place.state._replace(rows=held), put(slots, incoming.astype(place.indices.dtype), place.indices)
+    ), changed
 
 
 def evaluate(theta: Array, rows: list[Array], target: Target, split: Split) -> Terms:
@@ -55,9 +57,7 @@ def evaluate(theta: Array, rows: list[Array], target: Target, split: Split) -> T
     return without_rows(target.summed(theta, target.model.log_prior_at(theta), terms, None, None))
 
 
-def moved(
-    state: State, noise: Any, gain: Array, target: Target, kernel: Kernel, split: Split
-) -> tuple[State, Draw]:
+def moved(state: State, noise: Any, gain: Array, target: Target, kernel: Kernel, split: Split) -> tuple[State, Draw]:
     """Lines 7-9 for one chain."""
     scored = partial(evaluate, rows=state.rows, target=target, split=split)
     theta, terms, info = kernel.step(noise, state.tuning, state.theta, state.terms, scored)

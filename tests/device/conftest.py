@@ -1,0 +1,13 @@
+"""A device for tests: everything that runs on a GPU, on the CPU, where programs for registers are interpreted."""
+
+import pytest
+
+from lwa import planning, preparation
+from lwa.device import cohort
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """As if there were an accelerator."""
+    for module in (planning, preparation, cohort):
+        monkeypatch.setattr(module, "accelerated", lambda: True)
