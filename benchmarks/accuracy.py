@@ -376,13 +376,14 @@ def arguments(description, out):
     parser.add_argument("--chains", type=int, default=32)
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--subset-size", type=int, help="lwa's default if not given")
+    parser.add_argument("--transport", default="auto", help="second_order is what a GPU uses (default auto)")
     parser.add_argument("--out", type=Path, default=HERE / "results" / out)
     return parser
 
 
 def options_of(given):
     """For lwa.sample."""
-    options = {"chains": given.chains, "draws": given.draws}
+    options = {"chains": given.chains, "draws": given.draws, "transport": given.transport}
     return options if given.subset_size is None else options | {"subset_size": given.subset_size}
 
 

@@ -33,11 +33,11 @@ def full_precision() -> Iterator[None]:
     if not accelerated() or before is not None:
         yield
         return
-    jax.config.update("jax_default_matmul_precision", "highest")
+    jax.config.update("jax_default_matmul_precision", "highest")  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
-        jax.config.update("jax_default_matmul_precision", before)
+        jax.config.update("jax_default_matmul_precision", before)  # type: ignore[no-untyped-call]
 
 
 def program[**P, R](**settings: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -1,5 +1,6 @@
 """A cohort whose rows, subsets and θ stay on the device: thousands of chains, a page of moves at a time."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,10 +13,10 @@ from jax import Array
 from numpy.typing import NDArray
 
 from lwa.algorithm import Draw, State, Subset, assess
-from lwa.device.registers import play_in_registers, why_not
 from lwa.device.resident import Page, bytes_of, chain_keys, draw_page, put_rows
 from lwa.device.splitting import Split, split_of
 from lwa.device.together import Place, Played, evaluate, play_together
+from lwa.errors import LwaWarning, out_of_memory
 from lwa.parameters.kernel import Info, steering_gain
 from lwa.pipeline import ADAPT_EVERY, MOST_MOVES, Held, Moves, Problem, adapt
 from lwa.programs import accelerated
@@ -116,15 +117,28 @@ class CohortOnDevice:
             return done[0] if len(done) == 1 else jax.tree.map(lambda *parts: jnp.concatenate(parts), *done)
 
     def _play(self, page: Page, at: int, end: int) -> Played:
+        from lwa.device.registers import play_in_registers, why_not  # Pallas: nothing else needs it
+
         kernel = self.problem.kernel
         if self.frozen and not self.reason:
             self.reason = why_not(self.place, page, self.target, kernel, self.split) or "in registers"
         if self.frozen and self.reason == "in registers":
             interpret = jax.default_backend() == "cpu"  # where tests have it play
-            self.place, played = play_in_registers(
-                self.place, page, at, end, self.target, kernel, self.split, every=self.every, interpret=interpret
-            )  # type: ignore[arg-type]
-            return played
+            try:
+                self.place, played = play_in_registers(
+                    self.place, page, at, end, self.target, kernel, self.split, every=self.every, interpret=interpret
+                )
+            except Exception as error:  # a compiler that does not take it: XLA's own program does
+                if out_of_memory(error) or jax.tree.leaves(self.place)[0].is_deleted():
+                    raise
+                self.reason = f"{type(error).__name__}: {str(error)[:200]}"
+                warnings.warn(
+                    f"Subsets could not be held in registers, and an ordinary program plays them. {self.reason}",
+                    LwaWarning,
+                    stacklevel=2,
+                )
+            else:
+                return played
         first = self.moves - at
         gain = np.zeros(self.problem.page) if self.frozen else steering_gain(first + np.arange(self.problem.page))
         self.place, self.played = play_together(
@@ -161,7 +175,7 @@ class CohortOnDevice:
         """What it holds now. Rows are not: where U's are is enough to find them."""
         with jax.enable_x64(True):
             state = jax.tree.map(np.array, self.state._replace(rows=[]))
-            U = Subset(*map(np.array, assess_nothing(self.place.indices)[:4]))
+            U: Any = jax.tree.map(np.array, assess_nothing(self.place.indices))
             at, every = self.moves % self.problem.page, self._adapt_every
             seen = 0 if self.frozen or self.played is None else at % every
             recent = np.zeros((0, *state.theta.shape), state.theta.dtype)
@@ -246,14 +260,15 @@ def blank(place: Place, problem: Problem) -> Played:
 def moves_of(played: Played, at: int, length: int, every: int) -> Moves:
     """So many moves of a page, as pipelines tell them, `(moves, chains, ...)`."""
 
-    def cut(leaf: Array) -> Array:
+    def cut(leaf: Array) -> Any:
         return jnp.swapaxes(jax.lax.dynamic_slice_in_dim(leaf, at, length, 1), 0, 1)
 
     moves = played.draws.theta.shape[1]
     changed = jnp.repeat(played.refreshed, every, axis=1) & (jnp.arange(moves) % every == 0)
     theta, log_density, info = jax.tree.map(cut, played.draws)
-    ends = jnp.ones((length, len(changed)), bool)
+    ends: Any = jnp.ones((length, len(changed)), bool)
+    nowhere: Any = jnp.zeros(ends.shape)  # U has no statistics
     return Moves(
         theta, log_density, info.acceptance.astype(jnp.float64), info.accepted, info.invalid, cut(changed), ends,
-        jnp.zeros(ends.shape), info.evaluations, info.extra,
+        nowhere, info.evaluations, info.extra,
     )  # fmt: skip

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.extend.core import ClosedJaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Literal  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
 MOST_NUMBERS = 4096
@@ -55,9 +55,10 @@ def written_out(function: Callable[..., Any], *examples: Any) -> Callable[..., l
     """
     program = jax.make_jaxpr(function)(*examples)
     known(program)
+    shapes = [getattr(var.aval, "shape", ()) for var in program.jaxpr.invars]
 
     def on_numbers(*leaves: Sequence[Any]) -> list[list[Any]]:
-        shaped = [as_numbers(leaf, var.aval.shape) for leaf, var in zip(leaves, program.jaxpr.invars, strict=True)]
+        shaped = [as_numbers(leaf, shape) for leaf, shape in zip(leaves, shapes, strict=True)]
         return [list(out.ravel()) for out in run(program, shaped)]
 
     return on_numbers
@@ -75,9 +76,9 @@ def known(program: ClosedJaxpr) -> None:
     """Refuse, before anything is compiled, what cannot be written out."""
     for equation in program.jaxpr.eqns:
         name = equation.primitive.name
-        for var in equation.outvars:
-            if np.prod(var.aval.shape, dtype=np.int64) > MOST_NUMBERS:
-                raise NotInLanes(f"an array of shape {var.aval.shape} is too large to be written out")
+        for shape in (getattr(var.aval, "shape", ()) for var in equation.outvars):
+            if np.prod(shape, dtype=np.int64) > MOST_NUMBERS:
+                raise NotInLanes(f"an array of shape {shape} is too large to be written out")
         if name in CALLS:
             known(inner_of(equation))
         elif name not in ENTRYWISE | SHAPES | FOLDS.keys() | {"dot_general", "iota", "gather", "erf_inv", "cumsum"}:
@@ -123,7 +124,7 @@ def perform(equation: Any, given: list[Numbers]) -> list[Numbers]:
     if name in FOLDS:
         return [folded(FOLDS[name], given[0], equation.params["axes"])]
     if name == "dot_general":
-        return [product(*given, equation.params["dimension_numbers"], out)]
+        return [product(given[0], given[1], equation.params["dimension_numbers"], out)]
     if name == "iota":
         at = np.broadcast_to(
             np.expand_dims(np.arange(out.shape[equation.params["dimension"]]), others(out, equation)), out.shape

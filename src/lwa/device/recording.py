@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -64,16 +65,16 @@ def on_host(draws: Kept) -> Kept:
 
 
 @partial(jax.jit, static_argnames=("groups", "thinning"))
-def thinned(moves: Moves, groups: int, thinning: int, n: int) -> Kept:
+def thinned(moves: Any, groups: int, thinning: int, n: int) -> Kept:
     """One draw in so many moves, `(chains, draws, ...)`."""
 
     def by_group(leaf: Array) -> Array:
         return leaf[: groups * thinning].reshape(groups, thinning, *leaf.shape[1:])
 
-    def last(leaf: Array) -> Array:
+    def last(leaf: Array) -> Any:
         return jnp.swapaxes(by_group(leaf)[:, -1], 0, 1)
 
-    def total(leaf: Array) -> Array:
+    def total(leaf: Array) -> Any:
         return jnp.swapaxes(by_group(leaf).sum(1), 0, 1)
 
     return Kept(

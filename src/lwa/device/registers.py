@@ -19,19 +19,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.experimental import pallas as pl
-from jax.experimental.pallas import triton
 
 from lwa.algorithm import Draw
 from lwa.decision import accepts, probability
 from lwa.device.lanes import NotInLanes, written_out
 from lwa.device.resident import Page
-from lwa.device.splitting import Split
+from lwa.device.splitting import Split, shaped
 from lwa.device.together import Place, Played
 from lwa.parameters.kernel import Info, Kernel, Metropolis
 from lwa.target import Target, Terms
 
 MOST_NUMBERS = 32_768
 """Numbers of a chain's rows that a program holds: 128 KiB, of the 256 KiB of registers that a processor has."""
+MOST_PARAMETERS = 32
+"""Each is written out several times over, and a program of many parameters takes long to compile."""
+PLATFORMS = ("cpu", "gpu", "cuda", "rocm")
+"""Where programs are compiled by Triton; on a CPU, where tests run them, they are interpreted."""
 NUMBERS_A_THREAD = 128
 """Of a thread's 255 registers. What depends on θ alone is computed by every warp, so that few are better than many."""
 
@@ -77,7 +80,11 @@ def parts_of(target: Target, kernel: Kernel, split: Split, state: Any, noise: An
 def why_not(place: Place, page: Page, target: Target, kernel: Kernel, split: Split) -> str:
     """Why it cannot be done in registers; nothing where it can. Shapes are all that is looked at."""
     n = place.indices.shape[-1]
-    numbers = numbers_a_row(place)
+    numbers, d = numbers_a_row(place), place.state.theta.shape[-1]
+    if jax.default_backend() not in PLATFORMS:
+        return f"there is no such program for {jax.default_backend()}"
+    if d > MOST_PARAMETERS:
+        return f"{d} parameters would be written out one by one"
     if numbers * lanes_of(n) > MOST_NUMBERS:
         return f"{n} rows of {numbers} numbers do not fit into registers"
     try:
@@ -96,7 +103,7 @@ def of_one_chain(place: Place, page: Page) -> tuple[Any, Any]:
     """Shapes of one chain's state, and of one move's noise."""
 
     def without(leaf: Any, axes: int) -> Any:
-        return jax.ShapeDtypeStruct(leaf.shape[axes:], leaf.dtype)
+        return shaped(leaf.shape[axes:], leaf.dtype)
 
     state = jax.tree.map(partial(without, axes=1), place.state)
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), state)
@@ -113,7 +120,7 @@ def drawn_up(page: Page, tuning: Any, target: Target, kernel: Metropolis) -> tup
         if target.expansion is None:
             return step.by, step.from_here
         origin = jnp.where(step.from_here, target.expansion.theta, 0.0).astype(step.by.dtype)
-        return jnp.concatenate([step.by, target.sds(step.by + origin)]), step.from_here
+        return jnp.concatenate([step.by, jnp.asarray(target.sds(step.by + origin))]), step.from_here
 
     return jax.vmap(jax.vmap(one, in_axes=(0, None)))(page.noise, tuning)
 
@@ -142,7 +149,7 @@ def play_in_registers(
     def flat(leaf: Array, axes: int) -> Array:
         return leaf.reshape(*leaf.shape[:axes], -1)
 
-    held = {
+    held: dict[str, Any] = {
         "rows": [padded(leaf) for leaf in state.rows],
         "U": padded(indices),
         "theta": state.theta if sds is None else jnp.concatenate([state.theta, sds], axis=1),
@@ -156,16 +163,16 @@ def play_in_registers(
         "from_here": jnp.pad(from_here.astype(state.theta.dtype), ((0, 0), (0, 1)), constant_values=1),
         "log_u": page.noise.log_u,
     }
-    bounds = [start // every * (every + 1) + jnp.where(start % every == 0, 0, start % every + 1)]
+    bounds: list[Any] = [start // every * (every + 1) + jnp.where(start % every == 0, 0, start % every + 1)]
     bounds.append((stop - 1) // every * (every + 1) + (stop - 1) % every + 2)
     shared = {"bounds": jnp.asarray(bounds, jnp.int32), "target": [jnp.ravel(leaf) for leaf in jax.tree.leaves(target)]}
     out = {
-        **jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), held),
-        "thetas": jax.ShapeDtypeStruct((chains, moves, d), state.theta.dtype),
-        "densities": jax.ShapeDtypeStruct((chains, moves), jnp.float64),
-        "acceptance": jax.ShapeDtypeStruct((chains, moves), jnp.float32),
-        "flags": jax.ShapeDtypeStruct((chains, moves), jnp.int8),
-        "refreshed": jax.ShapeDtypeStruct((chains, transitions), jnp.int8),
+        **jax.tree.map(lambda leaf: shaped(leaf.shape, leaf.dtype), held),
+        "thetas": shaped((chains, moves, d), state.theta.dtype),
+        "densities": shaped((chains, moves), jnp.float64),
+        "acceptance": shaped((chains, moves), jnp.float32),
+        "flags": shaped((chains, moves), jnp.int8),
+        "refreshed": shaped((chains, transitions), jnp.int8),
     }
     power_at = position(target, target.power)
     remainders = target.expansion is not None and target.expansion.share is not None  # small beside what they remain of
@@ -224,7 +231,7 @@ def play_in_registers(
             there = [from_here * here[j] + fixed["steps"][0, drawn, j] for j in range(len(here))]
             held = of_all(constants)
             ((new_rest,),) = parts.besides_rows(there[:d], *([there[d:]] if len(there) > d else []), *held)
-            new, old = Scored(new_rest + likelihood(parts.numbers(there[:d], *held), columns)), Scored(total)
+            new, old = scored(new_rest + likelihood(parts.numbers(there[:d], *held), columns)), scored(total)
             hastings = (1 - from_here) * (log_q(here) - log_q(there))
             ratio = new.log_density - old.log_density + hastings
             accept = refresh | accepts(fixed["log_u"][0, t], ratio)
@@ -235,7 +242,7 @@ def play_in_registers(
             def _() -> None:
                 for j in range(d):
                     after["thetas"][0, t, j] = here[j]
-                after["densities"][0, t] = Scored(total).log_density
+                after["densities"][0, t] = scored(total).log_density
                 after["acceptance"][0, t] = probability(ratio.astype(jnp.float32))
                 flags = jnp.where(accept, 1, 0) + jnp.where(new.invalid, 2, 0)
                 after["flags"][0, t] = flags.astype(jnp.int8)
@@ -288,13 +295,9 @@ def play_in_registers(
     return Place(state, found["U"][:, 0, :n]), Played(draws, found["refreshed"] > 0)
 
 
-class Scored(NamedTuple):
-    """A log target within a program; as `Terms` has it."""
-
-    total: Any
-
-    invalid = Terms.invalid
-    log_density = Terms.log_density
+def scored(total: Array) -> Terms:
+    """A log target of which only the sum is known."""
+    return Terms(jnp.zeros(()), jnp.zeros(()), total)
 
 
 def position(tree: Any, leaf: Any) -> int:
@@ -310,4 +313,6 @@ def aliases(held: dict[str, Any], out: dict[str, Any]) -> dict[int, int]:
 
 def params_for(numbers: int) -> Any:
     """How many warps a program gets."""
+    from jax.experimental.pallas import triton  # where there is no GPU it need not be there
+
     return triton.CompilerParams(num_warps=warps_of(numbers), num_stages=1)

@@ -64,7 +64,12 @@ def draw_page(
         return slots, rng.integers(N, (transitions, k), jnp.int32 if N < 2**31 else jnp.int64)
 
     slots, incoming = jax.vmap(proposals)(subset_keys)
-    noise = jax.vmap(lambda key: kernel.noise(DeviceGenerator(key), moves, d, dtype))(theta_keys)
+
+    def noise_of(key: Array) -> Any:
+        rng: Any = DeviceGenerator(key)
+        return kernel.noise(rng, moves, d, dtype)
+
+    noise = jax.vmap(noise_of)(theta_keys)
     return Page(slots, incoming, jax.tree.map(lambda leaf: leaf[incoming], rows), noise)
 
 

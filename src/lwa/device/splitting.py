@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.extend.core import ClosedJaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Literal  # type: ignore[attr-defined]
 
 from lwa.target import Target
 
@@ -141,12 +141,17 @@ def split_of(target: Target, theta: Any, one_row: Any) -> Split:
 
 @cache
 def _split(tree: Any, shapes: tuple[tuple[tuple[int, ...], Any], ...]) -> Split:
-    theta, target, one_row = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*shape) for shape in shapes])
+    theta, target, one_row = jax.tree.unflatten(tree, [shaped(*shape) for shape in shapes])
 
     def row_terms(theta: Array, target: Target, rows: Any) -> Array:
         return target.row_terms(theta, rows, None)
 
     return split_by_theta(row_terms, theta, target, one_row)
+
+
+def shaped(shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array of which nothing but its shape and type is known."""
+    return jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]
 
 
 def split_by_theta(row_terms: Callable[[Array, Any, Any], Array], theta: Array, target: Any, one_row: Any) -> Split:
