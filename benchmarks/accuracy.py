@@ -383,7 +383,9 @@ def arguments(description, out):
 
 def options_of(given):
     """For lwa.sample."""
-    options = {"chains": given.chains, "draws": given.draws, "transport": given.transport}
+    options = {"chains": given.chains, "draws": given.draws}
+    if given.transport != "auto":
+        options["transport"] = given.transport
     return options if given.subset_size is None else options | {"subset_size": given.subset_size}
 
 
