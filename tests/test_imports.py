@@ -182,7 +182,7 @@ MAY_IMPORT = {
     "retention": ["settings"],
     "result": ["errors", "run_folder", "diagnostics", "progress", "report"],
     "report": ["diagnostics", "errors", "result"],
-    "diagnostics": ["errors", "executors", "layout", "memory", "models", "progress", "rows"],
+    "diagnostics": ["errors", "executors", "layout", "memory", "models", "programs", "progress", "rows"],
     "layout": ["errors", "executors", "models", "rows", "target"],
     "memory": ["layout", "models", "rows"],
     "rows": ["errors", "executors", "progress", "user_cache"],

@@ -7,6 +7,7 @@ import pytest
 import lwa
 from lwa.demo import logistic
 from lwa.device.cohort import CohortOnDevice, page_for, suits
+from lwa.errors import LwaWarning
 from lwa.reference import find_reference
 from lwa.rows import as_rows
 
@@ -38,7 +39,7 @@ def test_the_posterior(device, posterior):
     assert (np.abs(draws.mean((0, 1)) - mean) < 5 * error + 0.05 * sd).all()
     assert (np.abs(draws.std((0, 1)) / sd - 1) < 0.1).all()
     assert 0.2 < fit.sample_stats["subset_accepted"].mean() <= 0.25  # every fourth move, unless a row is there already
-    assert fit.certify(progress=False).verdict == "pass"
+    assert fit.certify(progress=False).verdict.startswith("pass")
 
 
 @pytest.mark.slow
@@ -57,19 +58,21 @@ def test_a_summary_is_that_of_the_draws(device):
 
 @pytest.mark.slow
 def test_blocks_and_budgets_change_no_draw(device):
-    whole = sample(chains=4, draws=60)
-    cut = sample(chains=4, draws=60, budget=lwa.RowReads(40 * 4 * (64 + 30)))  # ends in the midst of a page
+    whole = sample(chains=4, draws=120)
+    with pytest.warns(LwaWarning, match="budget"):
+        cut = sample(chains=4, draws=120, budget=lwa.RowReads(40 * 4 * (64 + 85)))  # ends in the midst of a page
     kept = cut.posterior["beta"]
-    assert 0 < kept.shape[1] < 60
+    assert 0 < kept.shape[1] < 120
     np.testing.assert_array_equal(kept, whole.posterior["beta"][:, : kept.shape[1]])
 
 
 @pytest.mark.slow
 def test_a_run_is_taken_up_to_the_same_bits(device, tmp_path):
-    whole = sample(chains=4, draws=40)
-    cut = sample(chains=4, draws=40, checkpoint=tmp_path / "run", budget=lwa.RowReads(40 * 4 * (64 + 21)))
-    assert cut.draws < 40
-    again = lwa.resume(tmp_path / "run", MODEL, DATA, budget=None, progress=False)
+    whole = sample(chains=4, draws=120)
+    with pytest.warns(LwaWarning, match="budget"):
+        cut = sample(chains=4, draws=120, checkpoint=tmp_path / "run", budget=lwa.RowReads(40 * 4 * (64 + 71)))
+    assert 0 < cut.draws < 120
+    again = lwa.resume(tmp_path / "run", MODEL, DATA, budget=lwa.RowReads(10**9), progress=False)
     np.testing.assert_array_equal(again.posterior["beta"], whole.posterior["beta"])
 
 
