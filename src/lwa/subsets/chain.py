@@ -102,11 +102,6 @@ class Chain(ABC):
         """Accepted proposals after which hardly a row of U is left."""
 
     @property
-    def accepting(self) -> float:
-        """The share of proposals that are accepted where every U weighs the same."""
-        return 1.0
-
-    @property
     def moves(self) -> int:
         """θ moves, at least, that follow a page of transitions in which U' is proposed."""
         return self.page * self.move.every
@@ -135,7 +130,7 @@ class Chain(ABC):
         Also returns the share of proposals accepted at the end of it.
         """
         if not self.move.weighted or self.statistic.dimension == 0:
-            return U, self.accepting  # a uniform subset is a draw of ν already
+            return U, 1.0  # a uniform subset is a draw of ν already
         accepted, proposed, page, rate = np.zeros(len(chains)), 0, 0, 0.0
         while accepted.min() < BURN_IN_RENEWALS * self.renewing and proposed < BURN_IN_LIMIT * self.renewing:
             U, done = self.advance(U, chains, page, Purpose.SUBSET_BURN_IN)
@@ -177,13 +172,6 @@ class SubsetChain(Chain):
         """n/k."""
         k = self.move.replaced(self.n)
         return self.n / k if k else np.inf
-
-    @property
-    def accepting(self) -> float:
-        """All whose k rows are new to U."""
-        if not self.move.exchange or self.leverage is not None:
-            return 1.0
-        return float((1.0 - self.n / len(self.rows)) ** self.move.replaced(self.n))
 
     def start(self, chains: Sequence[int]) -> Subset:
         """A uniform subset for each chain, or a draw of each slot's piece of q."""
