@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
+HERE = Path(__file__).parents[1]
 MISSING = [
     "arviz", "arviz_base", "arviz_plots", "arviz_stats", "blackjax", "cloudpickle", "dask", "distributed", "fsspec",
     "h5netcdf", "h5py", "matplotlib", "pandas", "polars", "pyarrow", "pymc", "rich", "typer", "xarray",
@@ -12,6 +14,7 @@ CODE = f"""
 import sys
 for name in {MISSING!r}:
     sys.modules[name] = None  # importing it raises ImportError
+sys.path.insert(0, {str(HERE)!r})
 
 import lwa
 from tests.support import MODEL, Y, sample
