@@ -18,6 +18,8 @@ from jax import Array
 from jax.extend.core import ClosedJaxpr, Literal  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
+from lwa.device.splitting import CALLS, called
+
 MOST_NUMBERS = 4096
 """Entries of any array on the way: as many operations are written out for each."""
 
@@ -41,7 +43,6 @@ ENTRYWISE = {
     "nextafter", "add_any",
 }  # fmt: skip
 """Operations on single numbers that a GPU program knows."""
-CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint"}
 
 
 class NotInLanes(Exception):
@@ -61,6 +62,10 @@ def written_out(function: Callable[..., Any], *examples: Any) -> Callable[..., l
         shaped = [as_numbers(leaf, shape) for leaf, shape in zip(leaves, shapes, strict=True)]
         return [list(out.ravel()) for out in run(program, shaped)]
 
+    def tried(*leaves: Array) -> list[list[Any]]:
+        return on_numbers(*(list(leaf.reshape(-1)) for leaf in leaves))
+
+    jax.eval_shape(tried, *jax.tree.leaves(examples))  # what only shows on the way is refused here too
     return on_numbers
 
 
@@ -80,17 +85,9 @@ def known(program: ClosedJaxpr) -> None:
             if np.prod(shape, dtype=np.int64) > MOST_NUMBERS:
                 raise NotInLanes(f"an array of shape {shape} is too large to be written out")
         if name in CALLS:
-            known(inner_of(equation))
+            known(called(equation))
         elif name not in ENTRYWISE | SHAPES | FOLDS.keys() | {"dot_general", "iota", "gather", "erf_inv", "cumsum"}:
             raise NotInLanes(f"the operation {name!r} cannot be written out")
-
-
-def inner_of(equation: Any) -> ClosedJaxpr:
-    """The program that a call calls."""
-    for name in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
-        if (inner := equation.params.get(name)) is not None:
-            return inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
-    raise NotInLanes(f"the operation {equation.primitive.name!r} cannot be written out")
 
 
 def run(program: ClosedJaxpr, arguments: Sequence[Numbers]) -> list[Numbers]:
@@ -118,7 +115,7 @@ def perform(equation: Any, given: list[Numbers]) -> list[Numbers]:
     """One operation."""
     name, out = equation.primitive.name, equation.outvars[0].aval
     if name in CALLS:
-        return run(inner_of(equation), given)
+        return run(called(equation), given)
     if name in SHAPES:
         return moved(equation, given)
     if name in FOLDS:
@@ -208,7 +205,12 @@ def moved(equation: Any, given: list[Numbers]) -> list[Numbers]:
         found = equation.primitive.bind(*map(jnp.asarray, places), **equation.params)
     found = found if equation.primitive.multiple_results else [found]
     flat = np.concatenate([numbers.ravel() for numbers in given])
-    return [flat[np.asarray(place)] for place in found]
+    return [at_places(flat, place) for place in found]
+
+
+def at_places(entries: Numbers, places: Any) -> Numbers:
+    """Entries of a flat array, in the shape of their places: an array even of a single one."""
+    return entries[np.asarray(places).reshape(-1)].reshape(np.shape(places))
 
 
 def folded(operation: Callable[[Any, Any], Any], numbers: Numbers, axes: Sequence[int]) -> Numbers:
@@ -263,4 +265,4 @@ def looked_up(equation: Any, given: list[Numbers]) -> Numbers:
     places = np.arange(numbers.size).reshape(numbers.shape)
     with jax.ensure_compile_time_eval():
         found = equation.primitive.bind(jnp.asarray(places), jnp.asarray(indices.astype(np.int64)), **equation.params)
-    return numbers.ravel()[np.asarray(found)]
+    return at_places(numbers.ravel(), found)
