@@ -343,8 +343,7 @@ def end_tune(player: Player, sofar: Sofar, keeper: Keeper | None) -> str:
         sofar.running = summary_around(run, path)
         if summarised_on_device(run, keeper):
             sofar.running = jax.device_put(sofar.running)
-            extra, last = run.problem.kernel.extra(), sofar.retention.last
-            sofar.recorder = RecorderOnDevice(settings.chains, thinning, run.problem.reads, extra, last)
+            sofar.recorder = RecorderOnDevice(settings.chains, thinning, run.problem.reads, sofar.retention.last)
     if settings.exact:
         for cohort in run.cohorts:
             cohort.close()
@@ -353,9 +352,9 @@ def end_tune(player: Player, sofar: Sofar, keeper: Keeper | None) -> str:
 
 
 def summarised_on_device(run: Run, keeper: Keeper | None) -> bool:
-    """Whether draws need not leave it: they are there, θ is what is summarised, and nobody keeps them on disk."""
-    model = run.layout.given
-    return on_device(run) and keeper is None and not model.constrained and model.derived is None
+    """Whether draws need not leave it: they are there, θ is all there is to them, and nobody keeps them on disk."""
+    model, told = run.layout.given, run.problem.kernel.extra()
+    return on_device(run) and keeper is None and not told and not model.constrained and model.derived is None
 
 
 def summary_around(run: Run, path: NDArray[Any]) -> Running:

@@ -103,6 +103,15 @@ def test_what_is_played_elsewhere(device, monkeypatch):
     assert len(played) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", [lwa.parameters.HMC(), lwa.parameters.RandomWalk()])
+def test_other_kernels_are_played_too(device, kernel):
+    """On the device where their noise can be drawn there, else on the host."""
+    fit = sample(chains=2, draws=10, kernel=kernel, keep="summary")
+    assert int(fit.running.moments.count) == 10
+    assert fit.sample_stats["acceptance_rate"].mean() > 0
+
+
 def test_pages_are_as_long_as_there_is_room(device, monkeypatch):
     seen = []
 

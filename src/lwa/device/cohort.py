@@ -13,6 +13,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from lwa.algorithm import Draw, State, Subset, assess
+from lwa.device.randomness import DeviceGenerator
 from lwa.device.resident import Page, bytes_of, chain_keys, draw_page, put_rows
 from lwa.device.splitting import Split, split_of
 from lwa.device.together import Place, Played, evaluate, play_together
@@ -44,9 +45,27 @@ def suits(problem: Problem, chains: int) -> bool:
         return False
     if subsets.leverage is not None or subsets.calibration is not None or subsets.statistic.dimension:
         return False
+    if not noise_is_drawn(problem):
+        return False
     rows = bytes_of(subsets.rows, problem.dtype)
     held = rows / len(subsets.rows) * subsets.n * chains
     return problem.refresh_steps == 1 and max(rows, held) < ROWS_SHARE * memory()
+
+
+def noise_is_drawn(problem: Problem) -> bool:
+    """Whether the kernel's noise can be drawn on the device."""
+    d, dtype = problem.target.model.dimension, problem.dtype
+
+    def noise(key: Array) -> Any:
+        rng: Any = DeviceGenerator(key)
+        return problem.kernel.noise(rng, 2, d, dtype)
+
+    try:
+        with jax.enable_x64(True):
+            jax.eval_shape(noise, jax.random.key(0))
+    except (AttributeError, TypeError, jax.errors.JAXTypeError):  # it asks for what only NumPy has
+        return False
+    return True
 
 
 def page_for(problem: Problem, chains: int) -> int:

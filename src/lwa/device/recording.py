@@ -1,6 +1,5 @@
 """Draws that are summarised on the device: nothing of them but the last few ever leaves it."""
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -21,8 +20,8 @@ a million a block leave quantiles nothing to gain."""
 class RecorderOnDevice(Recorder):
     """A recorder of chains that move in step, of whose draws a summary is kept and the `last` few of each chain."""
 
-    def __init__(self, chains: int, thinning: int, n: int, extra: Mapping[str, np.generic], last: int) -> None:
-        super().__init__(chains, thinning, n, extra, 2 * last)
+    def __init__(self, chains: int, thinning: int, n: int, last: int) -> None:
+        super().__init__(chains, thinning, n, {}, last)
         self.last = last
         self.pending: Moves | None = None  # since the last kept draw
         self.fresh: list[Kept] = []  # draws that no summary has seen, on the device
@@ -80,7 +79,7 @@ def thinned(moves: Any, groups: int, thinning: int, n: int) -> Kept:
     return Kept(
         last(moves.theta), last(moves.log_density), total(moves.acceptance) / thinning, last(moves.accepted),
         total(moves.refreshed) / thinning, last(moves.distance), total(moves.evaluations).astype(jnp.int64) * n,
-        {name: last(values) for name, values in moves.extra.items()},
+        {},
     )  # fmt: skip
 
 
