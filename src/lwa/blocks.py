@@ -32,6 +32,7 @@ from lwa.retention import Memory, Retention, retention_of
 from lwa.rows import Survey
 from lwa.segments import CohortAway, Playing
 from lwa.settings import Settings, keepable
+from lwa.tally import Tally, tally, together
 
 TUNE_SHARE = 0.5
 """Tune may use so much of a budget: what is left belongs to the draws."""
@@ -189,21 +190,22 @@ class Player:
         self.without = 0  # moves since proposals last had densities, by and large
         self.accepted = 0.0  # corrections of exact=True, added up
         self.rate = 0.0  # moves a second
+        self.last: Tally  # of the last block
         self.clock: list[tuple[int, float]] = []
 
     def allowed(self, wanted: int, share: float = 1.0) -> int:
         """How many of the wanted moves fit the next block and the budget; 0 where it is over."""
         if self.interruption.asked or self.meter.seconds_left(share) <= 0:
             return 0
-        moves = min(wanted, self.blocks.moves, self.meter.rows_left(share) / self.run.rows_a_move)
+        moves = min(wanted, self.meter.rows_left(share) / self.run.rows_a_move)
         if self.rate:
             moves = min(moves, max(1, self.rate * self.meter.seconds_left(share)))
-        return self._in_step(int(moves), wanted)
+        if on_device(self.run):
+            return self._in_step(int(moves), wanted)
+        return int(min(moves, self.blocks.moves))
 
     def _in_step(self, moves: int, wanted: int) -> int:
         """On a device programs are compiled for each length: a page, all that is wanted, or a power of two."""
-        if not on_device(self.run):
-            return moves
         page = self.run.problem.page
         left = page - self.position % page
         if moves >= left or moves == wanted:
@@ -217,27 +219,34 @@ class Player:
             played = [cohort.run(self.position + moves) for cohort in self.run.cohorts]
         else:
             played = side_by_side(self.run.cohorts, self.pool, self.position + moves)
+        left = self.run.settings.chains  # a last cohort may be filled up
+        tallies = []
+        for done in played:
+            tallies.append(tally(done, max(0, left), self.run.problem.reference))
+            left -= done.theta.shape[1]
         took = time.monotonic() - began
         self.rate = moves / took if self.position else 0.0  # the first block compiles
         self.blocks = self.blocks.after(took, moves)
         self.position += moves
-        left = self.run.settings.chains  # a last cohort may be filled up
-        for done in played:
-            own = done.evaluations[:, : max(0, left)]
-            self.meter.rows += int(own.sum(dtype=np.int64)) * self.run.problem.reads
-            left -= done.evaluations.shape[1]
-            self.invalid += int(done.invalid.sum())
-            self.refreshed += int(done.refreshed.sum())
-            self.transitions += int(done.ends.sum())
-            if self.run.problem.reference is not None:
-                self.infeasible += int((done.log_density == -np.inf).sum())
-                self.furthest = max(self.furthest, self.run.problem.reference.furthest(done.theta))
+        self.last = together(tallies)
+        self.meter.rows += self.last.evaluations * self.run.problem.reads
+        self.invalid += self.last.invalid
+        self.refreshed += self.last.refreshed
+        self.transitions += self.last.transitions
+        if self.run.problem.reference is not None:
+            self.infeasible += self.last.standing
+            self.furthest = max(self.furthest, self.last.furthest)
         return played
 
-    def require_densities(self, played: list[Moves]) -> None:
+    @property
+    def note(self) -> str:
+        """How the last block went."""
+        return f"accepts {self.last.acceptance / self.last.moves:.2f}, refreshes U {self.refresh_rate:.2f}"
+
+    def require_densities(self, moves: int) -> None:
         """End a run that would only stand still, where proposal after proposal has a density that is NaN."""
-        share = float(np.mean([done.invalid.mean() for done in played]))
-        self.without = self.without + len(played[0].invalid) if share > MOST_INVALID else 0
+        share = self.last.invalid / self.last.moves
+        self.without = self.without + moves if share > MOST_INVALID else 0
         if self.without < ENOUGH:
             return
         found = [theta for theta in (cohort.last_invalid() for cohort in self.run.cohorts) if theta is not None]
@@ -298,11 +307,10 @@ def tune(player: Player, sofar: Sofar, display: Display, keeper: Keeper | None) 
         sofar.memory.append(remembered(played))
         while sum(map(len, sofar.memory)) - len(sofar.memory[0]) >= TUNE_MEMORY:
             sofar.memory.popleft()
-        rate = np.mean([done.acceptance.mean() for done in played])
-        display.show("tune", player.position, total, f"accepts {rate:.2f}, refreshes U {player.refresh_rate:.2f}")
+        display.show("tune", player.position, total, player.note)
         if keeper is not None:
             keeper.after_block(player, sofar)
-        player.require_densities(played)
+        player.require_densities(moves)
 
 
 def remembered(played: list[Moves]) -> NDArray[Any]:
@@ -432,12 +440,10 @@ def keep(player: Player, sofar: Sofar, display: Display, keeper: Keeper | None) 
             summarise(sofar, player.run)
             sofar.torn = False
             player.tick(min(settings.draws, sofar.draws))
-            rate = np.mean([done.acceptance.mean() for done in played])
-            note = f"accepts {rate:.2f}, refreshes U {player.refresh_rate:.2f}"
-            display.show("draws", *player.progress(min(settings.draws, sofar.draws)), note)
+            display.show("draws", *player.progress(min(settings.draws, sofar.draws)), player.note)
             if keeper is not None:
                 keeper.after_block(player, sofar)
-            player.require_densities(played)
+            player.require_densities(moves)
         except BaseException as error:
             if sofar.draws == 0 or not may_be_kept(error):
                 raise

@@ -80,19 +80,10 @@ class Reference:
         """F⁻¹: F⁻¹ (θ - θ̂) is standard normal where the posterior is Gaussian."""
         return np.linalg.cholesky(self.precision).T
 
-    def furthest(self, theta: Any) -> float:
-        """The largest distance from θ̂ among many θ, `(..., d)`, in posterior sds; where they are, on a device too."""
-        if isinstance(theta, Array):
-            return float(furthest_on_device(theta, self.theta, self.whitening))
+    def furthest(self, theta: NDArray[Any]) -> float:
+        """The largest distance from θ̂ among many θ, `(..., d)`, in posterior sds."""
         away = (theta - self.theta) @ self.whitening.T
         return float(np.sqrt((away**2).sum(-1).max(initial=0.0)))
-
-
-@jax.jit
-def furthest_on_device(theta: Array, centre: Array, whitening: Array) -> Array:
-    """The same in one program."""
-    away = (theta - centre).astype(theta.dtype) @ whitening.T.astype(theta.dtype)
-    return jnp.sqrt(jnp.max(jnp.sum(away**2, -1), initial=0.0))
 
 
 @partial(jax.jit, static_argnames=("model",))

@@ -28,6 +28,8 @@ from lwa.target import Target, Terms
 
 PAGE_SHARE = 1 / 16
 """Of the device's memory, that a page may take."""
+PAGE_READS = 2**34
+"""Rows that all chains may read in a page, between two looks at the clock: a third of a second on an H200."""
 ROWS_SHARE = 0.25
 """... and that all rows may, and the subsets of all chains: each is held twice while it is made."""
 
@@ -73,7 +75,7 @@ def page_for(problem: Problem, chains: int) -> int:
     subsets, d = problem.subsets, problem.target.model.dimension
     each = bytes_of(subsets.rows, problem.dtype) / len(subsets.rows)
     move = 32 * d + 64 + 3 * each * subsets.move.replaced(subsets.n) / subsets.move.every
-    room = min(memory(), 2.0**37) * PAGE_SHARE / (move * chains)
+    room = min(min(memory(), 2.0**37) * PAGE_SHARE / move, PAGE_READS / subsets.n) / chains
     moves = int(np.clip(1 << (max(1, int(room)).bit_length() - 1), ADAPT_EVERY, MOST_MOVES))
     return max(1, moves // subsets.move.every)
 
