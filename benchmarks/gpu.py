@@ -53,11 +53,11 @@ ROWS, PARAMETERS = 1_000_000, 10
 SIZES, CHAINS = (100, 1000, 10_000), (1, 128, 1024, 4096, 16_384)
 FIRST = [(100, 16_384), (1000, 16_384), (1000, 4096), (100, 4096), (10_000, 4096), (100, 1024), (1000, 1024)]
 """Cells that are run first, should time run out."""
-EXPECTED = {"logistic": {100: 4e8, 1000: 7e7, 10_000: 5e6}, "arma": {100: 1e6, 1000: 5e5, 10_000: 1e5}}
+EXPECTED = {"logistic": {100: 4e8, 1000: 7e7, 10_000: 5e6}, "arma": {100: 6e7, 1000: 1.5e7, 10_000: 2e6}}
 """Chain-steps a second, about, by which the length of a run is chosen."""
+LONGEST = {"logistic": {100: 200_000, 1000: 200_000, 10_000: 32_768}, "arma": {100: 16_384, 1000: 4096, 10_000: 1024}}
+"""Moves of a chain at the most: a few chains are not moved faster for being few."""
 PARTS = ["logistic", "programs", "rivals", "arma"]
-LARGEST_WINDOWS = 2**29
-"""Steps of all chains' windows, past which a page of windows does not fit into a host's memory."""
 
 
 def copy_bandwidth():
@@ -121,8 +121,8 @@ def cell(part, n, chains, bandwidth, seconds):
     model, data = regression() if part == "logistic" else series()
     width = PARAMETERS + 1 if part == "logistic" else 1
     steps = EXPECTED[part][n] / chains * seconds
-    tune = 256 if part == "logistic" else 64
-    pages = round(min(200_000, max(4096 if part == "logistic" else 192, steps)) / (4 * tune))
+    tune = 256 if n * chains < 2e7 else 64
+    pages = round(min(LONGEST[part][n], max(4096 if part == "logistic" else 16 * tune, steps)) / (4 * tune))
     draws = 4 * tune * pages - tune  # whole pages: programs are compiled for each length
     began = time.perf_counter()
     fit = lwa.sample(
@@ -151,7 +151,7 @@ def cell(part, n, chains, bandwidth, seconds):
         found["shift"] = float(np.abs((mean(moments) - exact.mean) / exact.sd).max())
         found["sd_ratio"] = [float(ratio.min()), float(ratio.max())]
         found["draws_error"] = 1.0 / math.sqrt(worth * draws * chains)
-    if (part, n, chains) == ("logistic", 1000, 4096):
+    if (n, chains) == (1000, 4096):
         began = time.perf_counter()
         found["certificate"] = str(fit.certify(progress=False)).splitlines()[0]
         found["certificate_seconds"] = time.perf_counter() - began
@@ -160,12 +160,12 @@ def cell(part, n, chains, bandwidth, seconds):
 
 def programs(n, chains):
     """Chain-steps a second of a page's programs alone, by the median over pages."""
-    from lwa.device.cohort import CohortOnDevice
+    from lwa.device.subsets import SubsetsOnDevice
 
     took = {"_page": [], "_play": []}
 
     def timed(name):
-        function = getattr(CohortOnDevice, name)
+        function = getattr(SubsetsOnDevice, name)
 
         def run(self, *given):
             jax.block_until_ready(self.place)
@@ -180,7 +180,7 @@ def programs(n, chains):
     originals = {}
     for name in took:
         originals[name], replacement = timed(name)
-        setattr(CohortOnDevice, name, replacement)
+        setattr(SubsetsOnDevice, name, replacement)
     try:
         model, data = regression()
         fit = lwa.sample(
@@ -189,7 +189,7 @@ def programs(n, chains):
         )  # fmt: skip
     finally:
         for name, function in originals.items():
-            setattr(CohortOnDevice, name, function)
+            setattr(SubsetsOnDevice, name, function)
     steps = fit.attributes["page_moves"] * chains
     page, play = (float(np.median(took[name][len(took[name]) // 2 :])) for name in ("_page", "_play"))
     return {"n": n, "chains": chains, "draw_steps_per_s": steps / page, "play_steps_per_s": steps / play}
@@ -210,11 +210,9 @@ def rivals():
         yield {"name": name, "setting": setting, "chains": 128, **tall_logistic.judge(measured, reference())}
 
 
-def in_order(part):
+def in_order():
     """All cells, the most telling first."""
     cells = [(n, chains) for n in SIZES for chains in CHAINS]
-    if part == "arma":
-        cells = [one for one in cells if one[0] * one[1] <= LARGEST_WINDOWS / 16]
     return sorted(cells, key=lambda one: FIRST.index(one) if one in FIRST else len(FIRST))
 
 
@@ -253,7 +251,7 @@ def main():
                 keep(part, found)
                 print(found["name"], found["setting"], f"{found['margin_us']:.3g} us an effective draw", flush=True)
             continue
-        cells = [tuple(map(int, one.split("x"))) for one in given.cells] if given.cells else in_order(part)
+        cells = [tuple(map(int, one.split("x"))) for one in given.cells] if given.cells else in_order()
         if part == "programs":
             for n, chains in cells:
                 found = programs(n, chains)

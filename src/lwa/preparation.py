@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lwa.algorithm import Subset
 from lwa.blocks import Run
-from lwa.device.cohort import CohortOnDevice, page_for, suits
+from lwa.device.choice import kind_for
 from lwa.diagnostics.running import superchain_of
 from lwa.errors import InputError, LwaWarning, ModelError
 from lwa.layout import Layout
@@ -104,11 +104,12 @@ def prepare(layout: Layout, settings: Settings, given: list[NDArray[np.float64]]
     begun: list[Playing] = []
     start = partial(find_starts, layout.model, seed=settings.seed, given=given, reference=expanded, dtype=dtype,
                     together=together)  # fmt: skip
-    if suits(problem, settings.chains):
-        problem = replace(problem, subsets=replace(problem.subsets, page=page_for(problem, settings.chains)))
+    kind = kind_for(problem, settings.chains)
+    if kind is not None:
+        problem = replace(problem, subsets=replace(problem.subsets, page=kind.page_for(problem, settings.chains)))
     for chains, U in planned.firsts:
-        if suits(problem, settings.chains):
-            here = CohortOnDevice(problem, chains, U)
+        if kind is not None:
+            here = kind(problem, chains, U)
             here.begin(start(here.score, chains=chains))
             begun.append(here)
             continue

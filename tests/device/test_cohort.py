@@ -6,7 +6,7 @@ import pytest
 
 import lwa
 from lwa.demo import logistic
-from lwa.device.cohort import CohortOnDevice, page_for, suits
+from lwa.device.subsets import SubsetsOnDevice
 from lwa.errors import LwaWarning
 from lwa.reference import find_reference
 from lwa.rows import as_rows
@@ -93,11 +93,11 @@ def test_what_is_played_elsewhere(device, monkeypatch):
         played.append(type(self))
         raise KeyboardInterrupt  # enough has been seen
 
-    monkeypatch.setattr(CohortOnDevice, "begin", begun)
+    monkeypatch.setattr(SubsetsOnDevice, "begin", begun)
     with pytest.raises(KeyboardInterrupt):
         sample(chains=2, draws=5)
-    assert played == [CohortOnDevice]
-    monkeypatch.setattr("lwa.device.cohort.memory", lambda: 1000.0)
+    assert played == [SubsetsOnDevice]
+    monkeypatch.setattr("lwa.device.subsets.memory", lambda: 1000.0)
     fit = sample(chains=2, draws=5)
     assert fit.attributes["transport"] == "second_order"
     assert len(played) == 1
@@ -116,10 +116,11 @@ def test_pages_are_as_long_as_there_is_room(device, monkeypatch):
     seen = []
 
     def looked(problem, chains):
-        seen.append((page_for(problem, 4), page_for(problem, 10**6), suits(problem, chains)))
+        pages = [SubsetsOnDevice.page_for(problem, chains) for chains in (4, 10**6)]
+        seen.append((*pages, SubsetsOnDevice.suits(problem, chains)))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lwa.preparation.page_for", looked)
+    monkeypatch.setattr("lwa.preparation.kind_for", looked)
     with pytest.raises(KeyboardInterrupt):
         sample(chains=2, draws=5)
     assert seen == [(256, 8, True)]  # proposals, each followed by four moves: 1024 and 32

@@ -10,11 +10,11 @@ import pytest
 from lwa.algorithm import Draw, State
 from lwa.calibration import expansion_of
 from lwa.demo import logistic
-from lwa.device.cohort import rounded
 from lwa.device.randomness import DeviceGenerator
 from lwa.device.registers import lanes_of, play_in_registers, warps_of, why_not
-from lwa.device.resident import chain_keys, draw_page, put_rows, some_slots
+from lwa.device.resident import PASS_ROWS, chain_keys, draw_page, put_rows, some_slots
 from lwa.device.splitting import split_of
+from lwa.device.subsets import rounded
 from lwa.device.together import Place, Played, play_together
 from lwa.parameters import HMC, Autoregressive, Independence, RandomWalk
 from lwa.parameters.kernel import Info
@@ -31,7 +31,7 @@ def setting(kernel, n, k, every, second_order=True):
     reference = find_reference(model, rows, np.zeros(D), 1)
     expansion = expansion_of(reference, second_order=second_order) if second_order else None
     target = rounded(Target(model, jnp.asarray(N / n), expansion), np.float32)
-    held = put_rows(rows, np.float32)
+    held = put_rows(rows.blocks(PASS_ROWS), np.float32)
     split = split_of(target, jnp.zeros(D, jnp.float32), jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:1], 0, -1), held))
     prepared = split.prepare(target, held)
     page = draw_page(

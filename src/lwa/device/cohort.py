@@ -1,8 +1,7 @@
 """A cohort whose rows, subsets and θ stay on the device: thousands of chains, a page of moves at a time."""
 
-import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,17 +13,14 @@ from numpy.typing import NDArray
 
 from lwa.algorithm import Draw, State, Subset, assess
 from lwa.device.randomness import DeviceGenerator
-from lwa.device.resident import Page, bytes_of, chain_keys, draw_page, put_rows
-from lwa.device.splitting import Split, split_of
-from lwa.device.together import Place, Played, evaluate, play_together
-from lwa.errors import LwaWarning, out_of_memory
+from lwa.device.resident import chain_keys
+from lwa.device.together import Place, Played
 from lwa.parameters.kernel import Info, steering_gain
 from lwa.pipeline import ADAPT_EVERY, MOST_MOVES, Held, Moves, Problem, adapt
 from lwa.programs import accelerated
-from lwa.subsets.chain import SubsetChain
-from lwa.subsets.moves import Swap
+from lwa.subsets.chain import Chain
 from lwa.subsets.tape import Written
-from lwa.target import Target, Terms
+from lwa.target import Terms
 
 PAGE_SHARE = 1 / 16
 """Of the device's memory, that a page may take."""
@@ -40,22 +36,10 @@ def memory() -> float:
     return float((told or {}).get("bytes_limit", np.inf))
 
 
-def suits(problem: Problem, chains: int) -> bool:
-    """Whether U is uniform and brings nothing along, so that it can be moved where θ is, and whether there is room."""
-    subsets = problem.subsets
-    if not accelerated() or problem.host or not isinstance(subsets, SubsetChain) or not isinstance(subsets.move, Swap):
+def can_be_played(problem: Problem) -> bool:
+    """Whether there is a device, and all that θ needs is known there: the model and the kernel's noise."""
+    if not accelerated() or problem.host or problem.refresh_steps != 1:
         return False
-    if subsets.leverage is not None or subsets.calibration is not None or subsets.statistic.dimension:
-        return False
-    if not noise_is_drawn(problem):
-        return False
-    rows = bytes_of(subsets.rows, problem.dtype)
-    held = rows / len(subsets.rows) * subsets.n * chains
-    return problem.refresh_steps == 1 and max(rows, held) < ROWS_SHARE * memory()
-
-
-def noise_is_drawn(problem: Problem) -> bool:
-    """Whether the kernel's noise can be drawn on the device."""
     d, dtype = problem.target.model.dimension, problem.dtype
 
     def noise(key: Array) -> Any:
@@ -70,49 +54,65 @@ def noise_is_drawn(problem: Problem) -> bool:
     return True
 
 
-def page_for(problem: Problem, chains: int) -> int:
-    """Proposals of U a page, a power of two: fewer where chains are many, and rows come in by the dozen."""
-    subsets, d = problem.subsets, problem.target.model.dimension
-    each = bytes_of(subsets.rows, problem.dtype) / len(subsets.rows)
-    move = 32 * d + 64 + 3 * each * subsets.move.replaced(subsets.n) / subsets.move.every
-    room = min(min(memory(), 2.0**37) * PAGE_SHARE / move, PAGE_READS / subsets.n) / chains
+def page_within(subsets: Chain, move_bytes: float, reads: int, chains: int) -> int:
+    """Proposals of U a page, of moves that take so many bytes and read so many rows: a power of two moves."""
+    room = min(min(memory(), 2.0**37) * PAGE_SHARE / move_bytes, PAGE_READS / reads) / chains
     moves = int(np.clip(1 << (max(1, int(room)).bit_length() - 1), ADAPT_EVERY, MOST_MOVES))
     return max(1, moves // subsets.move.every)
 
 
-class CohortOnDevice:
+class CohortOnDevice(ABC):
     """Some chains of a run, all on the device."""
 
-    def __init__(self, problem: Problem, chains: Sequence[int], U: Subset) -> None:
-        self.problem, self.chains = problem, chains
-        self.moves, self.frozen, self.reason = 0, problem.tune == 0, ""
-        self.every = problem.subsets.move.every
-        with jax.enable_x64(True):
-            self.target = rounded(jax.tree.map(jnp.asarray, problem.target), problem.dtype)
-            rows = put_rows(problem.subsets.rows, problem.dtype)
-            one = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:1], 0, -1), rows)
-            theta = jnp.zeros(problem.target.model.dimension, problem.dtype)
-            self.split: Split = split_of(self.target, theta, one)
-            self.rows = prepared(self.target, rows, self.split)
-            self.keys = chain_keys(problem.seed, chains)
-            N = len(jax.tree.leaves(rows)[0])
-            self.indices = jnp.asarray(np.asarray(U.indices), jnp.int32 if N < 2**31 else jnp.int64)
-        self.place: Place
-        self.page: tuple[int, Page] = (-1, None)  # type: ignore[assignment]
-        self.played: Played | None = None  # the moves of a page, which adaptation looks back on
+    place: Place
+    first: Array  # U at its start, `(chains, n)`
 
+    def __init__(self, problem: Problem, chains: Sequence[int]) -> None:
+        self.problem, self.chains = problem, chains
+        self.moves, self.frozen = 0, problem.tune == 0
+        self.every = problem.subsets.move.every
+        self.played: Played | None = None  # the moves of a page, which adaptation looks back on
+        self.page: tuple[int, Any] = (-1, None)
+        with jax.enable_x64(True):
+            self.keys = chain_keys(problem.seed, chains)
+
+    @classmethod
+    @abstractmethod
+    def suits(cls, problem: Problem, chains: int) -> bool:
+        """Whether U can be moved where θ is, and whether there is room."""
+
+    @classmethod
+    @abstractmethod
+    def page_for(cls, problem: Problem, chains: int) -> int:
+        """Proposals of U a page: fewer where chains are many."""
+
+    @abstractmethod
     def score(self, theta: NDArray[Any]) -> Terms:
         """The log target of every chain at its θ, given its first subset."""
-        with jax.enable_x64(True):
-            return scores(jnp.asarray(theta), self.indices, self.rows, self.target, self.split)
+
+    @abstractmethod
+    def placed(self, state: State, indices: Array) -> Place:
+        """θ where it is told, given these subsets; `state` has no rows."""
+
+    @abstractmethod
+    def _page(self, number: int) -> Any:
+        """The page of that number."""
+
+    @abstractmethod
+    def _play(self, page: Any, at: int, end: int) -> Played:
+        """The moves `at` to `end` of a page."""
+
+    @property
+    @abstractmethod
+    def indices(self) -> Array:
+        """U, as it must be known to go on from here."""
 
     def begin(self, theta: NDArray[Any]) -> None:
         """Every chain at its start."""
         with jax.enable_x64(True):
             here = jnp.asarray(theta)
             tuning = jax.vmap(partial(self.problem.kernel.init, reference=self.problem.reference))(here)
-            rows = rows_of(self.indices, self.rows)
-            place = Place(State(here, self.score(theta), rows, tuning), self.indices)
+            place = self.placed(State(here, self.score(theta), [], tuning), self.first)
             self.place = jax.tree.map(jnp.copy, place)  # programs take the memory over, so no two leaves may share it
 
     @property
@@ -137,47 +137,16 @@ class CohortOnDevice:
                     self._adapt(played.draws.theta, end)
             return done[0] if len(done) == 1 else jax.tree.map(lambda *parts: jnp.concatenate(parts), *done)
 
-    def _play(self, page: Page, at: int, end: int) -> Played:
-        from lwa.device.registers import play_in_registers, why_not  # Pallas: nothing else needs it
+    def _gain(self, at: int) -> Array:
+        """How strongly each move of the page at hand steers the kernel."""
+        page = self.problem.page
+        gain = np.zeros(page) if self.frozen else steering_gain(self.moves - at + np.arange(page))
+        return jnp.asarray(gain.astype(self.problem.dtype))
 
-        kernel = self.problem.kernel
-        if self.frozen and not self.reason:
-            self.reason = why_not(self.place, page, self.target, kernel, self.split) or "in registers"
-        if self.frozen and self.reason == "in registers":
-            interpret = jax.default_backend() == "cpu"  # where tests have it play
-            try:
-                self.place, played = play_in_registers(
-                    self.place, page, at, end, self.target, kernel, self.split, every=self.every, interpret=interpret
-                )
-            except Exception as error:  # a compiler that does not take it: XLA's own program does
-                if out_of_memory(error) or jax.tree.leaves(self.place)[0].is_deleted():
-                    raise
-                self.reason = f"{type(error).__name__}: {str(error)[:200]}"
-                warnings.warn(
-                    f"Subsets could not be held in registers, and an ordinary program plays them. {self.reason}",
-                    LwaWarning,
-                    stacklevel=2,
-                )
-            else:
-                return played
-        first = self.moves - at
-        gain = np.zeros(self.problem.page) if self.frozen else steering_gain(first + np.arange(self.problem.page))
-        self.place, self.played = play_together(
-            self.place, self.played or blank(self.place, self.problem), page,
-            jnp.asarray(gain.astype(self.problem.dtype)), at, end, self.target, kernel, self.split, every=self.every,
-        )  # fmt: skip
-        return self.played
-
-    def _page(self, number: int) -> Page:
-        if self.page[0] != number:
-            subsets, d = self.problem.subsets, self.problem.target.model.dimension
-            page = draw_page(
-                *self.keys, number, self.rows, kernel=self.problem.kernel, transitions=self.problem.page // self.every,
-                moves=self.problem.page, k=subsets.move.replaced(subsets.n), n=subsets.n, d=d,
-                dtype=np.dtype(self.problem.dtype).name,
-            )  # fmt: skip
-            self.page = number, page
-        return self.page[1]
+    @property
+    def room(self) -> Played:
+        """For the draws of a page."""
+        return self.played or blank(self.place, self.problem)
 
     @property
     def _adapt_every(self) -> int:
@@ -196,7 +165,7 @@ class CohortOnDevice:
         """What it holds now. Rows are not: where U's are is enough to find them."""
         with jax.enable_x64(True):
             state = jax.tree.map(np.array, self.state._replace(rows=[]))
-            U: Any = jax.tree.map(np.array, assess_nothing(self.place.indices))
+            U: Any = jax.tree.map(np.array, assess_nothing(self.indices))
             at, every = self.moves % self.problem.page, self._adapt_every
             seen = 0 if self.frozen or self.played is None else at % every
             recent = np.zeros((0, *state.theta.shape), state.theta.dtype)
@@ -207,9 +176,9 @@ class CohortOnDevice:
     def go_on_from(self, held: Held) -> None:
         """Take up where another process was; pages are drawn again."""
         with jax.enable_x64(True):
-            self.moves, self.indices = held.moves, jnp.asarray(held.written.U.indices, self.indices.dtype)
+            self.moves, self.page = held.moves, (-1, None)
             state = jax.tree.map(jnp.asarray, held.state._replace(rows=[]))
-            self.place = Place(state._replace(rows=rows_of(self.indices, self.rows)), jnp.copy(self.indices))
+            self.place = self.placed(state, jnp.array(held.written.U.indices, self.first.dtype))
             at, seen = held.moves % self.problem.page, len(held.recent)
             if seen:
                 self.played = blank(self.place, self.problem)
@@ -228,39 +197,11 @@ class CohortOnDevice:
         """Proposals are not kept on the device."""
         return None
 
-    def compiled(self) -> None:
+    def compiled(self) -> None:  # noqa: B027
         """Programs are compiled when they are first used."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Nothing is open."""
-
-
-def rounded(target: Target, dtype: Any) -> Target:
-    """What it knows of all rows in the working precision, so that no program has to convert it.
-
-    θ̂ is rounded with the rest, by as much as any θ in that precision is.
-    """
-    if target.expansion is None:
-        return target
-    return replace(target, expansion=jax.tree.map(lambda leaf: leaf.astype(dtype), target.expansion))
-
-
-@partial(jax.jit, static_argnames=("split",))
-def prepared(target: Any, rows: Any, split: Split) -> list[Array]:
-    """What all rows know at θ̂."""
-    return split.prepare(target, rows)
-
-
-@jax.jit
-def rows_of(indices: Array, rows: list[Array]) -> list[Array]:
-    """What U's rows know, leaves `(chains, *shape, n)`."""
-    return [jnp.moveaxis(leaf[indices], 1, -1) for leaf in rows]
-
-
-@partial(jax.jit, static_argnames=("split",))
-def scores(theta: Array, indices: Array, rows: list[Array], target: Any, split: Split) -> Terms:
-    """The log target of each chain."""
-    return jax.vmap(partial(evaluate, target=target, split=split))(theta, rows_of(indices, rows))
 
 
 def assess_nothing(indices: Array) -> Subset:

@@ -1,6 +1,6 @@
 """Y on the device, and pages of proposals drawn there: which slots of U change, which rows come in, θ's own noise."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from jax import Array
 from lwa.device.randomness import DeviceGenerator
 from lwa.parameters.kernel import Kernel
 from lwa.randomness import Purpose, keys
-from lwa.rows import Rows
+from lwa.rows import Batch, Rows
 
 PASS_ROWS = 2**20
 
@@ -26,13 +26,13 @@ class Page(NamedTuple):
     noise: Any  # what the kernel asked for
 
 
-def put_rows(rows: Rows, dtype: Any) -> Any:
+def put_rows(blocks: Iterable[Batch], dtype: Any) -> Any:
     """All rows on the device; floats in the working precision, other types as they are."""
 
     def cast(leaf: Any) -> Array:
         return jnp.asarray(leaf.astype(dtype, copy=False) if np.issubdtype(leaf.dtype, np.floating) else leaf)
 
-    parts = [jax.tree.map(cast, block) for block in rows.blocks(PASS_ROWS)]
+    parts = [jax.tree.map(cast, block) for block in blocks]
     return parts[0] if len(parts) == 1 else jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
 
@@ -53,9 +53,7 @@ def draw_page(
     k: int, n: int, d: int, dtype: Any
 ) -> Page:  # fmt: skip
     """The page of that number for each chain, from a key each for U and for θ."""
-    subset_keys, theta_keys = (
-        jax.vmap(lambda key: jax.random.fold_in(key, number))(k) for k in (subset_keys, theta_keys)
-    )
+    subset_keys, theta_keys = of_page(subset_keys, number), of_page(theta_keys, number)
 
     def proposals(key: Array) -> tuple[Array, Array]:
         rng = DeviceGenerator(key)
@@ -65,12 +63,23 @@ def draw_page(
 
     slots, incoming = jax.vmap(proposals)(subset_keys)
 
-    def noise_of(key: Array) -> Any:
+    noise = page_noise(theta_keys, kernel, moves, d, dtype)
+    return Page(slots, incoming, jax.tree.map(lambda leaf: leaf[incoming], rows), noise)
+
+
+def page_noise(keys: Array, kernel: Kernel, moves: int, d: int, dtype: Any) -> Any:
+    """What the kernel asks for, for a page of moves of each chain."""
+
+    def of(key: Array) -> Any:
         rng: Any = DeviceGenerator(key)
         return kernel.noise(rng, moves, d, dtype)
 
-    noise = jax.vmap(noise_of)(theta_keys)
-    return Page(slots, incoming, jax.tree.map(lambda leaf: leaf[incoming], rows), noise)
+    return jax.vmap(of)(keys)
+
+
+def of_page(keys: Array, number: int) -> Array:
+    """The keys of the chains for that page."""
+    return jax.vmap(lambda key: jax.random.fold_in(key, number))(keys)
 
 
 def some_slots(rng: DeviceGenerator, size: int, k: int, n: int) -> Array:

@@ -4,6 +4,7 @@
 function of a single transition is that of `algorithm.py`.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,16 +15,16 @@ from jax import Array
 from lwa.algorithm import Candidate, Draw, State, assess, repeats
 from lwa.device.resident import Page
 from lwa.device.splitting import Split
-from lwa.parameters.kernel import Kernel
+from lwa.parameters.kernel import Evaluate, Kernel
 from lwa.rows.slots import put
 from lwa.target import Target, Terms
 
 
 class Place(NamedTuple):
-    """Where chains are: θ and all that its next move needs, and which rows U holds."""
+    """Where chains are: θ and all that its next move needs, and which rows U holds, or which window it is."""
 
     state: State
-    indices: Array  # (chains, n)
+    indices: Array  # (chains, n); of windows (chains, 1)
 
 
 class Played(NamedTuple):
@@ -57,12 +58,39 @@ def evaluate(theta: Array, rows: list[Array], target: Target, split: Split) -> T
     return without_rows(target.summed(theta, target.model.log_prior_at(theta), terms, None, None))
 
 
-def moved(state: State, noise: Any, gain: Array, target: Target, kernel: Kernel, split: Split) -> tuple[State, Draw]:
+def moved(state: State, noise: Any, gain: Array, kernel: Kernel, scored: Evaluate) -> tuple[State, Draw]:
     """Lines 7-9 for one chain."""
-    scored = partial(evaluate, rows=state.rows, target=target, split=split)
     theta, terms, info = kernel.step(noise, state.tuning, state.theta, state.terms, scored)
     tuning = kernel.steer(state.tuning, noise, info, gain)
     return state._replace(theta=theta, terms=terms, tuning=tuning), Draw(theta, terms.log_density, info)
+
+
+def over_page(
+    place: Place, played: Played, noise: Any, gain: Array, start: int, stop: int, kernel: Kernel, every: int,
+    renewed: Callable[[Array, Place], tuple[Place, Array]], scored: Callable[[Array, Place, Array], Terms]
+) -> tuple[Place, Played]:  # fmt: skip
+    """The moves `start` to `stop` of a page for one chain; before every so many of them comes a transition of U.
+
+    `renewed` makes it and tells whether U changed, and `scored` is the log target of θ after so many of them.
+    """
+
+    def transition(t: Array, place: Place, refreshed: Array) -> tuple[Place, Array]:
+        place, changed = renewed(t, place)
+        state = place.state._replace(terms=scored(t, place, place.state.theta))
+        return place._replace(state=state), refreshed.at[t].set(changed)
+
+    def step(t: Array, carry: tuple[Place, Played]) -> tuple[Place, Played]:
+        place, played = carry
+        place, refreshed = jax.lax.cond(
+            t % every == 0, transition, lambda t, place, refreshed: (place, refreshed), t // every, place,
+            played.refreshed,
+        )  # fmt: skip
+        own = jax.tree.map(lambda leaf: leaf[t], noise)
+        state, draw = moved(place.state, own, gain[t], kernel, partial(scored, t // every, place))
+        draws = jax.tree.map(lambda room, new: room.at[t].set(new), played.draws, draw)
+        return place._replace(state=state), Played(draws, refreshed)
+
+    return jax.lax.fori_loop(start, stop, step, (place, played))
 
 
 @partial(jax.jit, static_argnames=("kernel", "split", "every"), donate_argnames=("place", "played"))
@@ -73,23 +101,12 @@ def play_together(
     """The moves `start` to `stop` of a page, U' being proposed before every so many of them."""
 
     def one_chain(place: Place, played: Played, page: Page) -> tuple[Place, Played]:
-        def exchange(t: Array, place: Place, refreshed: Array) -> tuple[Place, Array]:
-            slots, incoming, rows = jax.tree.map(lambda leaf: leaf[t // every], page[:3])
-            place, changed = refresh(place, slots, incoming, rows)
-            state = place.state
-            state = state._replace(terms=evaluate(state.theta, state.rows, target, split))
-            return place._replace(state=state), refreshed.at[t // every].set(changed)
+        def renewed(t: Array, place: Place) -> tuple[Place, Array]:
+            return refresh(place, *jax.tree.map(lambda leaf: leaf[t], page[:3]))
 
-        def step(t: Array, carry: tuple[Place, Played]) -> tuple[Place, Played]:
-            place, played = carry
-            place, refreshed = jax.lax.cond(
-                t % every == 0, exchange, lambda t, place, refreshed: (place, refreshed), t, place, played.refreshed
-            )
-            noise = jax.tree.map(lambda leaf: leaf[t], page.noise)
-            state, draw = moved(place.state, noise, gain[t], target, kernel, split)
-            draws = jax.tree.map(lambda room, new: room.at[t].set(new), played.draws, draw)
-            return place._replace(state=state), Played(draws, refreshed)
+        def scored(t: Array, place: Place, theta: Array) -> Terms:
+            return evaluate(theta, place.state.rows, target, split)
 
-        return jax.lax.fori_loop(start, stop, step, (place, played))
+        return over_page(place, played, page.noise, gain, start, stop, kernel, every, renewed, scored)
 
     return jax.vmap(one_chain)(place, played, page)

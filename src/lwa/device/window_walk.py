@@ -1,0 +1,80 @@
+"""The chain on windows, for all chains of a run at once: the law of `subsets/window_law.py` over arrays.
+
+U never looks at θ, so a page of transitions is walked before θ moves.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from lwa.decision import accepts
+from lwa.device.randomness import DeviceGenerator
+from lwa.subsets.window_law import WindowLaw
+
+LARGEST_RATE = 700.0
+"""Past it e^λ is more than a float64 holds."""
+
+
+class Walked(NamedTuple):
+    """What a page of transitions did to U; leaves `(transitions, ...)`."""
+
+    x: Array  # the window after each
+    accepted: Array
+
+
+def one_side(steps: Array, rate: Any) -> Any:
+    """Σ_{k=1}^{steps} e^{-λk}."""
+    return jnp.exp(-rate) * jnp.expm1(-rate * steps) / jnp.expm1(-rate)
+
+
+def neighbour(x: Array, u: Array, law: WindowLaw) -> Array:
+    """x' with probability e^{-λ|x-x'|} / Z(x), from one uniform number."""
+    below, above = one_side(x, law.rate), one_side(law.windows - 1 - x, law.rate)
+    at = u * (1.0 + below + above)
+    upwards = at >= 1.0 + below
+    most = jnp.where(upwards, law.windows - 1 - x, x)
+    steps = steps_to(jnp.where(upwards, at - 1.0 - below, at - 1.0), most, law.rate)
+    return jnp.where(at < 1.0, x, jnp.where(upwards, x + steps, x - steps))
+
+
+def steps_to(at: Array, most: Array, rate: Any) -> Array:
+    """The k in 1, …, most for which Σ_{j<k} e^{-λj} ≤ at < Σ_{j≤k} e^{-λj}."""
+    left = jnp.where(rate < LARGEST_RATE, 1.0 - at * jnp.expm1(jnp.minimum(rate, LARGEST_RATE)), 0.0)
+    inside = -jnp.log(jnp.where(left > 0.0, left, 1.0)) / rate
+    return jnp.where(left > 0.0, jnp.minimum(inside, most - 1.0).astype(most.dtype) + 1, most)
+
+
+def probability(x: Array, new: Array, law: WindowLaw) -> Array:
+    """R(x, x')."""
+
+    def from_end(x: Array) -> Array:
+        return jnp.minimum(jnp.minimum(x, law.windows - 1 - x), len(law.arrivals) - 1)
+
+    normalisers, arrivals = jnp.asarray(law.normalisers), jnp.asarray(law.arrivals)
+    near = jnp.exp(-law.rate * jnp.abs(x - new)) / normalisers[from_end(x)]
+    return law.local * near + (1.0 - law.local) * arrivals[from_end(new)]
+
+
+def log_hastings(x: Array, new: Array, law: WindowLaw) -> Array:
+    """log R(x', x) - log R(x, x')."""
+    return jnp.log(probability(new, x, law) / probability(x, new, law))
+
+
+def walk(x: Array, key: Array, transitions: int, law: WindowLaw) -> tuple[Array, Walked]:
+    """Lines 2-5 of Algorithm 1 over a page for one chain, from the window x. ν is uniform."""
+    rng = DeviceGenerator(key)
+    is_local, local_u = rng.random(transitions) < law.local, rng.random(transitions)
+    around = (rng.random(transitions) * law.windows).astype(x.dtype)
+    remote = neighbour(jnp.minimum(around, law.windows - 1), rng.random(transitions), law)
+    log_u = jnp.log(rng.random(transitions))
+
+    def transition(x: Array, drawn: tuple[Array, ...]) -> tuple[Array, Walked]:
+        is_local, local_u, remote, log_u = drawn
+        new = jnp.where(is_local, neighbour(x, local_u, law), remote)
+        accept = (new != x) & accepts(log_u, log_hastings(x, new, law))
+        x = jnp.where(accept, new, x)
+        return x, Walked(x, accept)
+
+    return jax.lax.scan(transition, x, (is_local, local_u, remote, log_u))
