@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -308,10 +309,16 @@ def until_feasible(chain: Chain, U: Subset, chains: Sequence[int]) -> Subset:
             f"subset_size={chain.size} is too small for the calibrated target: the curvature of many subsets is not "
             f"positive definite, so they do not identify all parameters. Pass subset_size={enough}."
         )
-    page = 0
-    while not feasible(chain, U).all():
-        U, _ = chain.advance(U, chains, page, Purpose.SUBSET_FEASIBLE)
-        page += 1
+    page, lacking = 0, np.flatnonzero(~feasible(chain, U))
+    while len(lacking):  # those alone: of thousands of chains some would always lack it
+        moved, _ = chain.advance(
+            jax.tree.map(lambda leaf: leaf[lacking], U),
+            [chains[i] for i in lacking.tolist()],
+            page,
+            Purpose.SUBSET_FEASIBLE,
+        )
+        U = jax.tree.map(lambda leaf, new: jnp.asarray(leaf).at[lacking].set(new), U, moved)
+        page, lacking = page + 1, lacking[~feasible(chain, moved)]
     return U
 
 
