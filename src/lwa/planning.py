@@ -5,6 +5,7 @@ All of it is settled on the U chain alone, before θ exists, so it biases nothin
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -311,15 +312,21 @@ def until_feasible(chain: Chain, U: Subset, chains: Sequence[int]) -> Subset:
         )
     page, lacking = 0, np.flatnonzero(~feasible(chain, U))
     while len(lacking):  # those alone: of thousands of chains some would always lack it
-        moved, _ = chain.advance(
-            jax.tree.map(lambda leaf: leaf[lacking], U),
-            [chains[i] for i in lacking.tolist()],
-            page,
-            Purpose.SUBSET_FEASIBLE,
-        )
-        U = jax.tree.map(lambda leaf, new: jnp.asarray(leaf).at[lacking].set(new), U, moved)
-        page, lacking = page + 1, lacking[~feasible(chain, moved)]
+        some = jax.tree.map(partial(at_places, lacking), U)
+        some, _ = chain.advance(some, [chains[i] for i in lacking.tolist()], page, Purpose.SUBSET_FEASIBLE)
+        U = jax.tree.map(partial(put_at, lacking), U, some)
+        page, lacking = page + 1, lacking[~feasible(chain, some)]
     return U
+
+
+def at_places(places: NDArray[np.intp], leaf: Any) -> Any:
+    """Some of the chains."""
+    return leaf[places]
+
+
+def put_at(places: NDArray[np.intp], leaf: Any, new: Any) -> Any:
+    """All chains, some of them anew."""
+    return jnp.asarray(leaf).at[places].set(new)
 
 
 def feasible(chain: Chain, U: Subset) -> NDArray[np.bool_]:
