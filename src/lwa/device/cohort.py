@@ -1,7 +1,8 @@
 """A cohort whose rows, subsets and θ stay on the device: thousands of chains, a page of moves at a time."""
 
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ from lwa.algorithm import Draw, State, Subset, assess
 from lwa.device.randomness import DeviceGenerator
 from lwa.device.resident import chain_keys
 from lwa.device.together import Place, Played
+from lwa.errors import LwaWarning, out_of_memory
 from lwa.parameters.kernel import Info, steering_gain
 from lwa.pipeline import ADAPT_EVERY, MOST_MOVES, Held, Moves, Problem, adapt
 from lwa.programs import accelerated
@@ -28,6 +30,8 @@ PAGE_READS = 2**34
 """Rows that all chains may read in a page, between two looks at the clock: a third of a second on an H200."""
 ROWS_SHARE = 0.25
 """... and that all rows may, and the subsets of all chains: each is held twice while it is made."""
+
+IN_REGISTERS = "in registers"
 
 
 def memory() -> float:
@@ -73,6 +77,7 @@ class CohortOnDevice(ABC):
         self.every = problem.subsets.move.every
         self.played: Played | None = None  # the moves of a page, which adaptation looks back on
         self.page: tuple[int, Any] = (-1, None)
+        self.reason = ""  # why chains are not held in registers, once it is known
         with jax.enable_x64(True):
             self.keys = chain_keys(problem.seed, chains)
 
@@ -136,6 +141,30 @@ class CohortOnDevice(ABC):
                 if not self.frozen and end % self._adapt_every == 0:
                     self._adapt(played.draws.theta, end)
             return done[0] if len(done) == 1 else jax.tree.map(lambda *parts: jnp.concatenate(parts), *done)
+
+    def in_registers(self, why_not: Callable[[], str], play: Callable[[bool], tuple[Place, Played]]) -> Played | None:
+        """Moves by a program that keeps in registers what a chain needs; None where that cannot be.
+
+        `why_not` says why, without compiling anything; `play` is told whether programs are to be interpreted.
+        """
+        if not self.frozen:
+            return None
+        self.reason = self.reason or why_not() or IN_REGISTERS
+        if self.reason != IN_REGISTERS:
+            return None
+        try:
+            self.place, played = play(jax.default_backend() == "cpu")  # where tests have it play
+        except Exception as error:  # a compiler that does not take it: XLA's own program does
+            if out_of_memory(error) or jax.tree.leaves(self.place)[0].is_deleted():
+                raise
+            self.reason = f"{type(error).__name__}: {str(error)[:200]}"
+            warnings.warn(
+                f"Chains could not be held in registers, and an ordinary program plays them. {self.reason}",
+                LwaWarning,
+                stacklevel=2,
+            )
+            return None
+        return played
 
     def _gain(self, at: int) -> Array:
         """How strongly each move of the page at hand steers the kernel."""

@@ -1,6 +1,5 @@
 """Subsets of single rows on the device: all rows lie there, and each chain's own beside its θ."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,7 +16,6 @@ from lwa.device.cohort import ROWS_SHARE, CohortOnDevice, can_be_played, memory,
 from lwa.device.resident import PASS_ROWS, Page, bytes_of, draw_page, put_rows
 from lwa.device.splitting import Split, split_of
 from lwa.device.together import Place, Played, evaluate, play_together
-from lwa.errors import LwaWarning, out_of_memory
 from lwa.pipeline import Problem
 from lwa.subsets.chain import SubsetChain
 from lwa.subsets.moves import Swap
@@ -29,7 +27,6 @@ class SubsetsOnDevice(CohortOnDevice):
 
     def __init__(self, problem: Problem, chains: Sequence[int], U: Subset) -> None:
         super().__init__(problem, chains)
-        self.reason = ""  # why U is not held in registers
         with jax.enable_x64(True):
             self.target = rounded(jax.tree.map(jnp.asarray, problem.target), problem.dtype)
             rows = put_rows(problem.subsets.rows.blocks(PASS_ROWS), problem.dtype)
@@ -78,26 +75,15 @@ class SubsetsOnDevice(CohortOnDevice):
     def _play(self, page: Page, at: int, end: int) -> Played:
         from lwa.device.registers import play_in_registers, why_not  # Pallas: nothing else needs it
 
-        kernel = self.problem.kernel
-        if self.frozen and not self.reason:
-            self.reason = why_not(self.place, page, self.target, kernel, self.split) or "in registers"
-        if self.frozen and self.reason == "in registers":
-            interpret = jax.default_backend() == "cpu"  # where tests have it play
-            try:
-                self.place, played = play_in_registers(
-                    self.place, page, at, end, self.target, kernel, self.split, every=self.every, interpret=interpret
-                )
-            except Exception as error:  # a compiler that does not take it: XLA's own program does
-                if out_of_memory(error) or jax.tree.leaves(self.place)[0].is_deleted():
-                    raise
-                self.reason = f"{type(error).__name__}: {str(error)[:200]}"
-                warnings.warn(
-                    f"Subsets could not be held in registers, and an ordinary program plays them. {self.reason}",
-                    LwaWarning,
-                    stacklevel=2,
-                )
-            else:
-                return played
+        kernel: Any = self.problem.kernel
+        played = self.in_registers(
+            lambda: why_not(self.place, page, self.target, kernel, self.split),
+            lambda interpret: play_in_registers(
+                self.place, page, at, end, self.target, kernel, self.split, every=self.every, interpret=interpret
+            ),
+        )
+        if played is not None:
+            return played
         self.place, self.played = play_together(
             self.place, self.room, page, self._gain(at), at, end, self.target, kernel, self.split, every=self.every
         )

@@ -122,6 +122,18 @@ class WindowsOnDevice(CohortOnDevice):
         return found
 
     def _play(self, page: WindowPage, at: int, end: int) -> Played:
+        from lwa.device.streams import play_in_streams, why_not  # Pallas: nothing else needs it
+
+        kernel: Any = self.problem.kernel
+        played = self.in_registers(
+            lambda: why_not(self.place, page, self.series, self.target, kernel),
+            lambda interpret: play_in_streams(
+                self.place, page, at, end, self.series, self.target, kernel, every=self.every, length=self.length,
+                interpret=interpret,
+            ),
+        )  # fmt: skip
+        if played is not None:
+            return played
         self.place, self.played = play_windows(
             self.place, self.room, page, self._gain(at), at, end, self.series, self.target, self.problem.kernel,
             every=self.every, length=self.length,

@@ -20,6 +20,7 @@ from jax import Array
 
 from lwa.errors import InputError, ModelError, one_of
 from lwa.models.model import Model
+from lwa.models.recursion import Recursion
 
 PRIOR_SD = {"ar": 10.0, "ma": 10.0, "drift": 100.0, "beta": 100.0, "sigma": 5.0}
 """Wide, in the units of the data where a parameter has one. That of σ is the sd of log σ: 5 is a factor of 150."""
@@ -151,8 +152,9 @@ class Arma:
             init["sigma"] = 1.0
             constraints["sigma"] = "positive"
         return Model(
-            self.log_likelihood, self.log_prior, init, constraints=constraints, ordered=True, dims=dims, coords=coords
-        )
+            self.log_likelihood, self.log_prior, init, constraints=constraints, ordered=True, dims=dims, coords=coords,
+            recursion=Recursion(self.start, self.step),
+        )  # fmt: skip
 
     def log_likelihood(self, theta: Mapping[str, Array], rows: Any) -> Array:
         """log f(Y_k | Y_1, …, Y_{k-1}) of each row."""
@@ -168,10 +170,41 @@ class Arma:
         for i in range(self.p):
             w = w - ar[i] * lagged(series, i + 1)
         z = w if self.q == 0 else innovations(w, self.ma(theta))
+        return self.log_density(theta, z).astype(held)
+
+    def log_density(self, theta: Mapping[str, Array], z: Array) -> Array:
+        """Of innovations."""
         sigma = theta["sigma"] if self.sigma is None else self.sigma
         log_density = -0.5 * (z / sigma) ** 2 - jnp.log(sigma) - 0.5 * math.log(2 * math.pi)
         # Where β is far from invertible the recursion outgrows every float: such a θ has no density, rather than NaN.
-        return jnp.where(jnp.isfinite(z), log_density, -jnp.inf).astype(held)
+        return jnp.where(jnp.isfinite(z), log_density, -jnp.inf)
+
+    def start(self, theta: Mapping[str, Array], row: Any) -> tuple[Array, ...]:
+        """Before the first row the series stood where it begins, and Z was 0."""
+        series, _ = self.levels(theta, row)
+        return (*[series] * self.p, *[jnp.zeros_like(series)] * self.q)
+
+    def step(self, theta: Mapping[str, Array], past: tuple[Array, ...], row: Any) -> tuple[tuple[Array, ...], Array]:
+        """log f of one row, given the series and Z of the rows before it, the last one first."""
+        series, z = self.levels(theta, row)
+        ar, ma = self.ar(theta) if self.p else (), self.ma(theta) if self.q else ()
+        before, shocks = past[: self.p], past[self.p :]
+        for i in range(self.p):
+            z = z - ar[i] * before[i]
+        for j in range(self.q):
+            z = z - ma[j] * shocks[j]
+        held = (*(series, *before)[: self.p], *(z, *shocks)[: self.q])
+        return held, self.log_density(theta, z).astype(series.dtype)
+
+    def levels(self, theta: Mapping[str, Array], row: Any) -> tuple[Array, Array]:
+        """What has memory, and what is left of it before any memory is taken off, of one row."""
+        y, x = self.columns(jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], row))
+        held = jnp.result_type(y, *jax.tree.leaves(theta))
+        y = y[0].astype(held)
+        explained = theta.get("drift", 0.0)
+        if x is not None:
+            explained = explained + x[0].astype(held) @ theta["beta"]
+        return (y, y - explained) if self.direct else (y - explained, y - explained)
 
     def log_prior(self, theta: Mapping[str, Array]) -> Array:
         """Normal coefficients and log σ; uniform ones on the stationary and invertible regions."""

@@ -13,6 +13,7 @@ from jax import Array
 from lwa.errors import ModelError
 from lwa.models.asking import as_terms, ask
 from lwa.models.predictors import Predictors
+from lwa.models.recursion import Recursion
 from lwa.models.supports import Support, outside, supports_of
 from lwa.rows.slots import Columns, to_rows
 from lwa.rows.units import Stretch
@@ -57,6 +58,9 @@ class Model:
     predictors
         For a model whose rows see θ through a few linear predictors, as those of `lwa.glm` do: what they are, so that
         derivatives in many parameters are cheap.
+    recursion
+        For ordered rows: `log_likelihood` once more, one row after the other, so that a GPU can run through thousands
+        of windows side by side. `lwa.arma` has one.
 
     Examples
     --------
@@ -98,6 +102,7 @@ class Model:
     coords: Mapping[str, Sequence[Any]] | None = None
     derived: Callable[[Any], Mapping[str, Array]] | None = None
     predictors: Predictors | None = None
+    recursion: Recursion | None = None
     host: ClassVar[bool] = False  # whether a function is not JAX: `OnHost`
 
     def __post_init__(self) -> None:
