@@ -1,7 +1,7 @@
 """lwa on a GPU: how many steps a second, how near the limit of its memory, and what others make of the same device.
 
     python benchmarks/gpu.py --parts logistic            # some five minutes on an H200, most of it compiling
-    python benchmarks/gpu.py --parts rivals arma
+    python benchmarks/gpu.py --parts arma rivals arma_rivals
     python benchmarks/gpu.py --parts logistic --cells 100x16384 1000x4096
 
 logistic: `lwa.demo.logistic`, N = 10⁶, d = 10, one plain `lwa.sample(model, data, subset_size=n, chains=C,
@@ -15,13 +15,14 @@ that.
 
 Effective draws: chains · Var(θ) / Var(chain means), the worst parameter; of one chain by autocorrelation. Accuracy:
 mean shift in sds and sd ratios against importance sampling on all rows in float64
-(`tall_logistic_rivals.full_posterior`).
+(`tall_logistic_rivals.weighed`).
 
 programs: the same runs with the two programs of a page timed by themselves, each waited for: what draws its
 randomness and gathers the rows that come in, and what plays it. Without summaries, clocks and Python in between.
 
 rivals: NumPyro's NUTS on all rows and HMCECS with 128 chains on the same device, set up as in `tall_logistic.py`: at
 the mode, with the right scales, without warm-up. µs an effective draw is the median of pieces, chains together.
+arma_rivals: NUTS on all steps of the series, 32 chains, its recursion run in parallel; HMCECS knows no sequences.
 
 Results are written after every cell; with `--deadline` seconds what is left by then is skipped.
 """
@@ -34,7 +35,7 @@ import sys
 import time
 import warnings
 from datetime import date
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -44,8 +45,10 @@ import numpy as np
 
 import lwa
 from lwa.demo import log_likelihood, log_prior, logistic
+from lwa.device.cohort import PAGE_READS
 from lwa.diagnostics.autocorrelation import autocorrelation_time
 from lwa.diagnostics.running import effective, mean, variance
+from lwa.pipeline import MOST_MOVES
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -53,11 +56,11 @@ ROWS, PARAMETERS = 1_000_000, 10
 SIZES, CHAINS = (100, 1000, 10_000), (1, 128, 1024, 4096, 16_384)
 FIRST = [(100, 16_384), (1000, 16_384), (1000, 4096), (100, 4096), (10_000, 4096), (100, 1024), (1000, 1024)]
 """Cells that are run first, should time run out."""
-EXPECTED = {"logistic": {100: 4e8, 1000: 7e7, 10_000: 5e6}, "arma": {100: 6e7, 1000: 1.5e7, 10_000: 2e6}}
+EXPECTED = {"logistic": {100: 4e8, 1000: 7e7, 10_000: 5e6}, "arma": {100: 3e8, 1000: 6e7, 10_000: 6e6}}
 """Chain-steps a second, about, by which the length of a run is chosen."""
-LONGEST = {"logistic": {100: 200_000, 1000: 200_000, 10_000: 32_768}, "arma": {100: 16_384, 1000: 4096, 10_000: 1024}}
+LONGEST = {"logistic": {100: 200_000, 1000: 200_000, 10_000: 32_768}, "arma": {100: 65_536, 1000: 16_384, 10_000: 2048}}
 """Moves of a chain at the most: a few chains are not moved faster for being few."""
-PARTS = ["logistic", "programs", "rivals", "arma"]
+PARTS = ["logistic", "programs", "rivals", "arma", "arma_rivals"]
 
 
 def copy_bandwidth():
@@ -89,13 +92,71 @@ def series():
     return lwa.arma(1, 1, sigma=1.0), data
 
 
+SERIES_SDS = (10.0, 100.0, 10.0)
+"""Of the prior: ar, drift and ma."""
+
+
 @cache
-def reference():
-    """Means and sds of the regression's posterior."""
+def reference(part="logistic"):
+    """Means and sds of the posterior."""
     from tall_logistic_rivals import find_mode, full_posterior
 
+    if part == "arma":
+        return reference_of_series()[0]
     x, y = regression()[1]["x"], regression()[1]["y"]
     return full_posterior(x, y, find_mode(x, y), 200)
+
+
+@cache
+def reference_of_series():
+    """By filters of all steps in float64: Gauss and Newton's way to the mode, then importance sampling around it."""
+    from scipy.signal import lfilter
+    from tall_logistic_rivals import weighed
+
+    y = series()[1].astype(np.float64)
+    before, sds = before_each(y), np.array(SERIES_SDS)
+
+    def shocks(theta):
+        ar, drift, ma = theta
+        return lfilter([1.0], [1.0, ma], y - drift - ar * before)
+
+    theta = np.zeros(3)
+    for _ in range(20):
+        z = shocks(theta)
+        late = np.concatenate([[0.0], z[:-1]])
+        slopes = np.stack([lfilter([1.0], [1.0, theta[2]], x) for x in (before, np.ones_like(y), late)])
+        precision = slopes @ slopes.T + np.diag(1 / sds**2)
+        theta = theta + np.linalg.solve(precision, slopes @ z - theta / sds**2)
+    gaussian, top = gaussian_at(theta, precision), shocks(theta) ** 2
+
+    def log_posteriors(thetas):
+        return np.array([-0.5 * (shocks(t) ** 2 - top).sum() - 0.5 * ((t / sds) ** 2).sum() for t in thetas])
+
+    return weighed(log_posteriors, gaussian, 100), gaussian, shocks(theta)
+
+
+def before_each(y):
+    """The step before each; the first stood where it begins."""
+    return np.concatenate([y[:1], y[:-1]])
+
+
+def gaussian_at(theta, precision):
+    from tall_logistic_rivals import Gaussian
+
+    return Gaussian(theta, np.linalg.inv(np.linalg.cholesky(precision)).T)
+
+
+def arma_in_numpyro(before, y, at_mode):
+    """ARMA(1,1) for NUTS: the recursion in parallel, by composing its steps, which a GPU runs fastest."""
+    import numpyro
+    from numpyro import distributions
+
+    theta = numpyro.sample("beta", distributions.Normal(0.0, jnp.array(SERIES_SDS)).to_event(1))
+    w = y - theta[1] - theta[0] * before
+    _, z = jax.lax.associative_scan(
+        lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1]), (jnp.full_like(w, 1.0) * -theta[2], w)
+    )
+    numpyro.factor("y", -0.5 * jnp.sum((z - at_mode) * (z + at_mode)))  # float32 would round the sum of squares
 
 
 def rate_of(fit, chains):
@@ -120,10 +181,11 @@ def cell(part, n, chains, bandwidth, seconds):
     """One run."""
     model, data = regression() if part == "logistic" else series()
     width = PARAMETERS + 1 if part == "logistic" else 1
-    steps = EXPECTED[part][n] / chains * seconds
-    tune = 256 if n * chains < 2e7 else 64
-    pages = round(min(LONGEST[part][n], max(4096 if part == "logistic" else 16 * tune, steps)) / (4 * tune))
-    draws = 4 * tune * pages - tune  # whole pages: programs are compiled for each length
+    steps = min(LONGEST[part][n], EXPECTED[part][n] / chains * seconds)
+    reads = n if part == "logistic" else 1.03 * n  # with what leads in, about
+    page = 2 ** int(math.log2(min(MOST_MOVES, PAGE_READS / (reads * chains))))
+    tune = max(64, page // 4)
+    draws = page * max(8, round(steps / page)) - tune % page  # whole pages: programs are compiled for each length
     began = time.perf_counter()
     fit = lwa.sample(
         model, data, subset_size=n, chains=chains, draws=draws, tune=tune, thinning=1, keep="summary", seed=1,
@@ -145,8 +207,8 @@ def cell(part, n, chains, bandwidth, seconds):
         "transport": fit.attributes["transport"],
         "precision": fit.attributes["precision"],
     }
-    if part == "logistic" and chains > 1:
-        exact, moments = reference(), fit.running.moments
+    if chains > 1:
+        exact, moments = reference(part), fit.running.moments
         ratio = np.sqrt(variance(moments)) / exact.sd
         found["shift"] = float(np.abs((mean(moments) - exact.mean) / exact.sd).max())
         found["sd_ratio"] = [float(ratio.min()), float(ratio.max())]
@@ -210,6 +272,21 @@ def rivals():
         yield {"name": name, "setting": setting, "chains": 128, **tall_logistic.judge(measured, reference())}
 
 
+def rivals_of_series(chains=32, draws=20):
+    """NUTS on all steps; HMCECS takes single rows away, which a sequence does not have."""
+    import tall_logistic
+    from tall_logistic_rivals import nuts_kernel, run_kernel
+
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])  # all chains in one program
+    posterior, gaussian, at_mode = reference_of_series()
+    y = series()[1]
+    kernel = nuts_kernel(partial(arma_in_numpyro, at_mode=jnp.asarray(at_mode, jnp.float32)), gaussian)
+    measured = tall_logistic.by_pieces(
+        lambda count: run_kernel(kernel, gaussian, before_each(y), y, chains, count), chains, draws, 3
+    )
+    yield {"name": "nuts", "setting": {}, "chains": chains, **tall_logistic.judge(measured, posterior)}
+
+
 def in_order():
     """All cells, the most telling first."""
     cells = [(n, chains) for n in SIZES for chains in CHAINS]
@@ -246,8 +323,8 @@ def main():
         given.out.write_text(json.dumps(rounded(report), indent=1) + "\n")
 
     for part in given.parts:
-        if part == "rivals":
-            for found in rivals():
+        if part in ("rivals", "arma_rivals"):
+            for found in rivals() if part == "rivals" else rivals_of_series():
                 keep(part, found)
                 print(found["name"], found["setting"], f"{found['margin_us']:.3g} us an effective draw", flush=True)
             continue

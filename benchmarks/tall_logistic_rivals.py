@@ -88,15 +88,23 @@ def find_mode(x, y):
 
 
 def full_posterior(x, y, gaussian, pairs):
-    """Importance sampling from the Gaussian at the mode, antithetic pairs, every point scored on all rows.
+    """The regression's, every point scored on all rows."""
+
+    def log_posteriors(thetas):
+        parts = [over_blocks(log_likelihoods, thetas[i : i + 50], x, y) for i in range(0, len(thetas), 50)]
+        return np.concatenate(parts) - 0.5 * (thetas**2).sum(1) / PRIOR_SD**2
+
+    return weighed(log_posteriors, gaussian, pairs)
+
+
+def weighed(log_posteriors, gaussian, pairs):
+    """Importance sampling from the Gaussian at the mode, antithetic pairs.
 
     Only what the Gaussian does not know, (weight - 1) times a power of θ - mode, is estimated.
     """
-    z = np.random.default_rng(1).standard_normal((pairs, x.shape[1]))
+    z = np.random.default_rng(1).standard_normal((pairs, len(gaussian.mode)))
     away = np.concatenate([z, -z]) @ gaussian.factor.T
-    thetas = gaussian.mode + away
-    log = np.concatenate([over_blocks(log_likelihoods, thetas[i : i + 50], x, y) for i in range(0, len(thetas), 50)])
-    log += 0.5 * (np.concatenate([z, z]) ** 2).sum(1) - 0.5 * (thetas**2).sum(1) / PRIOR_SD**2
+    log = log_posteriors(gaussian.mode + away) + 0.5 * (np.concatenate([z, z]) ** 2).sum(1)
     weight = np.exp(log - log.max())
     more = (weight / weight.mean() - 1.0)[:, None]
 

@@ -27,8 +27,8 @@ from lwa.target import Given, Target
 
 LANES = 32
 """Chains of a program: a warp."""
-UNROLL = 8
-"""Steps of a window whose rows are asked for together, before the first of them is waited for."""
+UNROLL = 16
+"""Steps of a window whose rows are asked for together, while those before them are dealt with."""
 
 
 class Parts(NamedTuple):
@@ -211,13 +211,17 @@ def play_in_streams(
                     for ref, width in zip(common["rows"], widths, strict=True)
                 ]
 
+            def group(i: Any) -> list[Numbers]:
+                return [row_at(i * UNROLL + u) for u in range(UNROLL)]
+
             def some(i: Any, carry: Any) -> Any:
-                past, total = carry
-                for u, row in enumerate([row_at(i * UNROLL + u) for u in range(UNROLL)]):
+                past, total, rows = carry
+                coming = group(i + 1)
+                for u, row in enumerate(rows):
                     *past, (term,) = parts.step(own, *past, *row)
                     inside = (first + (i * UNROLL + u) >= begin) & (first + (i * UNROLL + u) < end)
                     total = total + jnp.where(inside, term, 0.0).astype(jnp.float64)
-                return in_lanes(past), total
+                return in_lanes(past), total, coming
 
             def in_lanes(past: Sequence[Any]) -> list[list[Any]]:
                 return [
@@ -225,8 +229,9 @@ def play_in_streams(
                     for (one,), kind in zip(past, parts.remembered, strict=True)
                 ]
 
-            carry = in_lanes(parts.start(own, *row_at(0))), jnp.zeros(LANES, jnp.float64)
-            _, total = jax.lax.fori_loop(0, -(-length // UNROLL), some, carry)
+            rows = group(0)
+            carry = in_lanes(parts.start(own, *rows[0])), jnp.zeros(LANES, jnp.float64), rows
+            _, total, _ = jax.lax.fori_loop(0, -(-length // UNROLL), some, carry)
             feasible = [one > 0 for one in of("feasible", t)]
             ((rest,),) = parts.besides_rows(theta, of("slope", t), feasible, *known)
             return known[power_at][0] * total + rest
