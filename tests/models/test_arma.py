@@ -207,3 +207,20 @@ def test_rows_that_do_not_fit(rows, fragments):
         model.log_likelihood(theta_of(model), rows)
     for fragment in fragments:
         assert fragment in str(caught.value)
+
+
+@pytest.mark.parametrize("regression", ["errors", "direct"])
+@pytest.mark.parametrize("stationary", [False, True])
+@pytest.mark.parametrize(("p", "q"), ORDERS)
+def test_the_recursion_is_the_log_likelihood(p, q, stationary, regression):
+    """One row after the other, from any of its forms."""
+    for regressors, sigma in ((0, None), (["price", "week"], 0.7)):
+        model = lwa.arma(p, q, regressors=regressors, regression=regression, sigma=sigma, stationary=stationary)
+        theta = jax.tree.map(lambda leaf: (0.3 + 0.1 * np.arange(np.size(leaf))).reshape(np.shape(leaf)), model.init)
+        rows = Y if not regressors else {"y": Y, "price": X[:, 0], "week": X[:, 1]}
+        with jax.enable_x64(True):
+            found = model.recursion.along(theta, jax.tree.map(jnp.asarray, rows))
+            np.testing.assert_allclose(found, model.log_likelihood(theta, rows), rtol=1e-12)
+            if regressors:
+                matrix = jnp.asarray(np.column_stack([Y, X]))
+                np.testing.assert_allclose(model.recursion.along(theta, matrix), found, rtol=1e-12)

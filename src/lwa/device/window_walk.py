@@ -11,7 +11,7 @@ from jax import Array
 
 from lwa.decision import accepts
 from lwa.device.randomness import DeviceGenerator
-from lwa.subsets.window_law import WindowLaw
+from lwa.subsets.window_law import WindowDraws, WindowLaw
 
 LARGEST_RATE = 700.0
 """Past it e^λ is more than a float64 holds."""
@@ -62,19 +62,24 @@ def log_hastings(x: Array, new: Array, law: WindowLaw) -> Array:
     return jnp.log(probability(new, x, law) / probability(x, new, law))
 
 
-def walk(x: Array, key: Array, transitions: int, law: WindowLaw) -> tuple[Array, Walked]:
-    """Lines 2-5 of Algorithm 1 over a page for one chain, from the window x. ν is uniform."""
+def draws_of(key: Array, size: int, law: WindowLaw) -> WindowDraws:
+    """`size` proposals' worth of randomness; remote windows are settled here, around uniform n'."""
     rng = DeviceGenerator(key)
-    is_local, local_u = rng.random(transitions) < law.local, rng.random(transitions)
-    around = (rng.random(transitions) * law.windows).astype(x.dtype)
-    remote = neighbour(jnp.minimum(around, law.windows - 1), rng.random(transitions), law)
-    log_u = jnp.log(rng.random(transitions))
+    is_local: Any = rng.random(size) < law.local
+    local_u: Any = rng.random(size)
+    around = (rng.random(size) * law.windows).astype(jnp.int64)
+    remote: Any = neighbour(jnp.minimum(around, law.windows - 1), rng.random(size), law)
+    log_u: Any = jnp.log(rng.random(size))
+    return WindowDraws(is_local, local_u, remote, log_u)
 
-    def transition(x: Array, drawn: tuple[Array, ...]) -> tuple[Array, Walked]:
-        is_local, local_u, remote, log_u = drawn
-        new = jnp.where(is_local, neighbour(x, local_u, law), remote)
-        accept = (new != x) & accepts(log_u, log_hastings(x, new, law))
+
+def walk(x: Array, draws: WindowDraws, law: WindowLaw) -> Walked:
+    """Lines 2-5 of Algorithm 1 over a page for one chain, from the window x. ν is uniform."""
+
+    def transition(x: Array, draw: Any) -> tuple[Array, Walked]:
+        new = jnp.where(draw.is_local, neighbour(x, draw.local_u, law), draw.remote)
+        accept = (new != x) & accepts(draw.log_u, log_hastings(x, new, law))
         x = jnp.where(accept, new, x)
         return x, Walked(x, accept)
 
-    return jax.lax.scan(transition, x, (is_local, local_u, remote, log_u))
+    return jax.lax.scan(transition, x, draws)[1]

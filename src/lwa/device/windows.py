@@ -19,9 +19,11 @@ from lwa.calibration import Calibration
 from lwa.device.cohort import ROWS_SHARE, CohortOnDevice, can_be_played, memory, page_within
 from lwa.device.resident import PASS_ROWS, bytes_of, of_page, page_noise, put_rows
 from lwa.device.together import Place, Played, over_page, without_rows
-from lwa.device.window_walk import Walked, walk
+from lwa.device.window_walk import Walked, draws_of, walk
+from lwa.models.recursion import require_agreement
 from lwa.parameters.kernel import Kernel
 from lwa.pipeline import Problem, as_held
+from lwa.rows.slots import double
 from lwa.rows.units import Span, Stretch
 from lwa.subsets.moves import Window
 from lwa.subsets.window_law import WindowLaw
@@ -30,6 +32,8 @@ from lwa.target import Given, Target, Terms
 
 STEP_BYTES = 64
 """A step of a window takes so many while it is evaluated."""
+FEW = 32
+"""Rows by which it is seen whether a recursion is the model's."""
 
 
 class Series(NamedTuple):
@@ -59,6 +63,7 @@ class WindowsOnDevice(CohortOnDevice):
         subsets = chain_of(problem)
         units = subsets.units
         self.n, self.length, self.calibration = subsets.steps, units.length, subsets.calibration
+        require_recursion(problem)
         with jax.enable_x64(True):
             self.series = Series(
                 put_rows(units.parts.blocks(units.rows, PASS_ROWS), problem.dtype),
@@ -147,6 +152,22 @@ def chain_of(problem: Problem) -> WindowChain:
     return problem.subsets
 
 
+def require_recursion(problem: Problem) -> None:
+    """Refuse a recursion that is not the model's, by the first rows."""
+    model, units = problem.target.model, chain_of(problem).units
+    if model.recursion is None:
+        return
+    first = units.parts.take(units.rows, np.arange(min(FEW, int(units.parts.sizes[0]))))
+    rows = jax.tree.map(double, first)
+
+    def terms(theta: Any, rows: Any) -> Any:  # a model of units tells their sums: here of one row
+        one = jax.tree.map(lambda leaf: leaf[None], rows)
+        each = jnp.eye(len(jax.tree.leaves(rows)[0]), dtype=bool)
+        return jax.vmap(lambda scored: model.log_likelihood(theta, Stretch(one, scored[None]))[0])(each)
+
+    require_agreement(model.recursion, terms, model.init, rows)
+
+
 @partial(jax.jit, static_argnames=("kernel", "transitions", "moves", "d", "dtype"))
 def draw_windows(
     subset_keys: Array, theta_keys: Array, number: int, x: Array, law: WindowLaw, *, kernel: Kernel, transitions: int,
@@ -155,7 +176,7 @@ def draw_windows(
     """The page of that number for each chain, from its window x and a key each for U and for θ."""
 
     def one(x: Array, key: Array) -> Walked:
-        return walk(x, key, transitions, law)[1]
+        return walk(x, draws_of(key, transitions, law), law)
 
     walked = jax.vmap(one)(x, of_page(subset_keys, number))
     return walked, page_noise(of_page(theta_keys, number), kernel, moves, d, dtype)

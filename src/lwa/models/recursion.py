@@ -4,7 +4,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax import Array
+
+from lwa.errors import ModelError
+
+LIKE = 1e-6
+"""How near the two must be, of log-likelihoods in float64, to be the same."""
 
 
 class Recursion(NamedTuple):
@@ -24,3 +31,19 @@ class Recursion(NamedTuple):
             return self.step(theta, remembered, row)
 
         return jax.lax.scan(step, self.start(theta, first), rows)[1]
+
+
+def require_agreement(recursion: Recursion, terms: Callable[[Any, Any], Array], theta: Any, rows: Any) -> None:
+    """Refuse a recursion that is not that of the log-likelihood, by a few rows, `terms` being the log-likelihood's.
+
+    On the CPU, where so short a program is compiled soonest.
+    """
+    with jax.default_device(jax.devices("cpu")[0]), jax.enable_x64(True):
+        theta, rows = jax.tree.map(jnp.asarray, (theta, rows))
+        expected, found = np.asarray(terms(theta, rows)), np.asarray(jax.jit(recursion.along)(theta, rows))
+    if not np.allclose(found, expected, rtol=LIKE, atol=LIKE, equal_nan=True):
+        k = int(np.argmax(~np.isclose(found, expected, rtol=LIKE, atol=LIKE)))
+        raise ModelError(
+            f"recursion gives {found[k]:.6g} for the log-likelihood of row {k}, where log_likelihood gives "
+            f"{expected[k]:.6g}. Mend one of them, or leave recursion out."
+        )
