@@ -3,6 +3,7 @@
     python benchmarks/gpu.py --parts logistic            # some five minutes on an H200, most of it compiling
     python benchmarks/gpu.py --parts arma rivals arma_rivals
     python benchmarks/gpu.py --parts logistic --cells 100x16384 1000x4096
+    python benchmarks/gpu.py --page                      # tables and figure of docs/performance.md, without a GPU
 
 logistic: `lwa.demo.logistic`, N = 10⁶, d = 10, one plain `lwa.sample(model, data, subset_size=n, chains=C,
 keep="summary")` for every n in {100, 1000, 10000} and C in {1, 128, 1024, 4096, 16384}. arma: ARMA(1,1), N = 10⁶,
@@ -293,6 +294,93 @@ def in_order():
     return sorted(cells, key=lambda one: FIRST.index(one) if one in FIRST else len(FIRST))
 
 
+def in_words(value):
+    """Three digits."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def table_of(part):
+    """A line for each cell."""
+    lines = [
+        "| n | chains | M steps/s | M effective draws/s | of the floor | shift / sd | sd ratio |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for one in sorted(part["table"], key=lambda one: (one["n"], one["chains"])):
+        low, high = one.get("sd_ratio", (None, None))
+        accuracy = f"{one['shift']:.4f} | {low:.4f}–{high:.4f}" if low else "– | –"
+        speeds = [in_words(one[name] / 1e6) for name in ("steps_per_s", "effective_per_s")]
+        share = in_words(one["of_floor"]) if one["of_floor"] >= 0.01 else "< 0.01"
+        lines.append(f"| {one['n']:,} | {one['chains']:,} | {' | '.join(speeds)} | {share} | {accuracy} |")
+    return "\n".join(lines)
+
+
+def effective_of_rival(one):
+    """Effective draws a second, by the variance of chains' means as lwa's are."""
+    return one["efficiency_theta"][0] / one["draw_us"] * 1e6
+
+
+def rivals_table(report):
+    """Beside lwa's best cells."""
+    lines = [
+        "| posterior | method | chains | M effective draws/s | shift / sd | sd ratio |",
+        "|---|---|---|---|---|---|",
+    ]
+
+    def line(model, name, one, effective):
+        low, high = one["sd_ratio"]
+        lines.append(
+            f"| {model} | {name} | {one['chains']:,} | {in_words(effective / 1e6)} | {one['shift']:.4f} | "
+            f"{low:.4f}–{high:.4f} |"
+        )
+
+    for model, part, others in (("logistic", "logistic", "rivals"), ("ARMA(1,1)", "arma", "arma_rivals")):
+        for n in (100, 1000):
+            best = max((one for one in report[part]["table"] if one["n"] == n), key=lambda one: one["effective_per_s"])
+            line(model, f"lwa, n = {n:,}", best, best["effective_per_s"])
+        for one in report[others]["table"]:
+            size = f", {one['setting']['subsample']:,} rows" if one["setting"] else ", all rows"
+            line(model, {"nuts": "NUTS", "hmcecs": "HMCECS"}[one["name"]] + size, one, effective_of_rival(one))
+    return "\n".join(lines)
+
+
+def draw(report, docs):
+    """Speed by the number of chains, beside the floor of each n, and beside others."""
+    import exhibits
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True, layout="constrained")
+    for panel, part, title in ((axes[0], "logistic", "logistic, d = 10"), (axes[1], "arma", "ARMA(1,1), windows")):
+        for n, colour in zip(SIZES, (exhibits.OURS, exhibits.LIGHT, exhibits.OTHER), strict=True):
+            cells = sorted((one for one in report[part]["table"] if one["n"] == n), key=lambda one: one["chains"])
+            chains, speed, share = (np.array([one[k] for one in cells]) for k in ("chains", "steps_per_s", "of_floor"))
+            panel.loglog(chains, speed, "o-", color=colour, label=f"n = {n:,}")
+            panel.axhline(np.median(speed / share), color=colour, linestyle=":", linewidth=1)
+            panel.annotate(f"{speed[-1] / 1e6:,.0f} M", (chains[-1], speed[-1]), (4, -3), textcoords="offset points",
+                           color=colour, fontsize=9)  # fmt: skip
+        panel.set_xlabel("chains")
+        panel.set_title(title, fontsize=11)
+        panel.set_xlim(0.7, 60_000)
+    axes[0].set_ylabel("chain-steps a second")
+    axes[0].legend(frameon=False, fontsize=9, loc="upper left")
+    exhibits.tidy(*axes)
+    exhibits.write(figure, "gpu", docs)
+
+
+def show(report, docs):
+    """Tables and the figure, on the page."""
+    import exhibits
+
+    draw(report, docs)
+    about, tables = report["logistic"], [table_of(report[part]) for part in ("logistic", "arma")]
+    text = (
+        f"One {about['device']}, {about['date']}, JAX {about['jax']}, N = 10⁶.\n\n"
+        f"![Chain-steps a second by chains and n](figures/gpu.png)\n\nLogistic regression, d = 10:\n\n{tables[0]}\n\nARMA(1,1), windows of n steps:\n\n"
+        f"{tables[1]}\n\nBeside others on the same GPU, effective draws of the worst parameter by the variance of "
+        f"chains' means:\n\n{rivals_table(report)}"
+    )
+    exhibits.put("gpu", text, docs)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
@@ -300,7 +388,11 @@ def main():
     parser.add_argument("--seconds", type=float, default=1.5, help="of sampling in a cell, about (default 1.5)")
     parser.add_argument("--deadline", type=float, default=math.inf, help="seconds after which no cell is begun")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "gpu.json")
+    parser.add_argument("--page", action="store_true", help="only put what is there on docs/performance.md")
     given = parser.parse_args()
+    if given.page:
+        show(json.loads(given.out.read_text()), None)
+        return
     warnings.simplefilter("ignore")  # chains too short to trust: these are timings
     began, device = time.perf_counter(), jax.devices()[0]
     report = json.loads(given.out.read_text()) if given.out.exists() else {}
@@ -324,9 +416,10 @@ def main():
 
     for part in given.parts:
         if part in ("rivals", "arma_rivals"):
-            for found in rivals() if part == "rivals" else rivals_of_series():
-                keep(part, found)
-                print(found["name"], found["setting"], f"{found['margin_us']:.3g} us an effective draw", flush=True)
+            with jax.default_matmul_precision("highest"):  # as lwa's own; by default a GPU rounds to ten bits
+                for found in rivals() if part == "rivals" else rivals_of_series():
+                    keep(part, found)
+                    print(found["name"], found["setting"], f"{found['margin_us']:.3g} us an effective draw", flush=True)
             continue
         cells = [tuple(map(int, one.split("x"))) for one in given.cells] if given.cells else in_order()
         if part == "programs":
