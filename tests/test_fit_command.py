@@ -90,6 +90,7 @@ def test_from_a_csv_to_a_page(call, place):
     assert lwa.load("runs/fit").attributes["command"] == typed
 
 
+@pytest.mark.slow
 def test_many_chains_of_which_a_summary_is_kept(call, place, monkeypatch):
     monkeypatch.setattr(retention, "LAST_BYTES", 100_000)
     many = ["--chains", "80", "--keep", "summary", "--subset-size", "100", "--tune", "100", "--seed", "1"]

@@ -34,6 +34,7 @@ def in_a_process(code, cache, **given):
     return done.stdout.split(), done.stderr
 
 
+@pytest.mark.slow
 def test_the_next_process_compiles_nothing(tmp_path):
     (folder, hits, misses), _ = in_a_process(COMPILES, str(tmp_path))
     assert folder.startswith(str(tmp_path / "programs"))

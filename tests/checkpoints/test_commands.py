@@ -60,6 +60,7 @@ def refused(call, *arguments):
     return complaint
 
 
+@pytest.mark.slow
 def test_a_fit_that_is_terminated_goes_on_to_the_same_draws(call, place, at_block):  # noqa: F811
     assert call(*FIT, "--draws", "3000", "--out", "runs/whole")[0] == 0
     seen = {}
@@ -147,6 +148,7 @@ def test_a_larger_budget_buys_more_draws(call, place):  # noqa: F811
     assert "lwa: " in refused(call, "resume", RUN, "--budget", "soon")
 
 
+@pytest.mark.slow
 def test_data_that_changed_are_refused_by_name(call, place, at_block):  # noqa: F811
     at_block(8, terminate)
     assert call(*FIT, "--draws", "3000")[0] == 143

@@ -137,9 +137,9 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", ["arma", pytest.param("regressors", marks=pytest.mark.slow)] + [
-    pytest.param(name, marks=pytest.mark.slow) for name in ("sigma", "stationary", "series")])  # fmt: skip
-@pytest.mark.parametrize("kernel", ["auto", pytest.param(lwa.parameters.RandomWalk(), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("kernel", ["auto", lwa.parameters.RandomWalk()])
 def test_streams_make_the_moves_of_an_ordinary_program(device, monkeypatch, name, kernel):
     cohort = cohort_of(monkeypatch, *MODELS[name], kernel=kernel, precision="float64", subset_size=150)
     cohort.freeze()
@@ -173,6 +173,7 @@ def test_a_model_that_does_not_tell_its_recursion(device, monkeypatch):
     np.testing.assert_allclose(fit.posterior["ar"], sample(chains=2, draws=10).posterior["ar"], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_recursion_of_another_model_is_refused(device):
     wrong = replace(MODEL, recursion=lwa.arma(1, 1, sigma=2.0).recursion)
     with pytest.raises(ModelError, match="recursion"):
@@ -259,6 +260,7 @@ def test_what_is_played_elsewhere(device, monkeypatch):
     assert seen == [True, False, False, False]
 
 
+@pytest.mark.slow
 def test_of_many_windows_only_some_lack_curvature(device, monkeypatch):
     """They alone move on, until they have it; the others stay where they were drawn."""
     cohort = cohort_of(monkeypatch, chains=2, subset_size=STEPS)

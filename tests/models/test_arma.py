@@ -7,7 +7,9 @@ import pytest
 from scipy.stats import norm
 
 import lwa
+from lwa.errors import ModelError
 from lwa.models.arma import coefficients, partials
+from lwa.models.recursion import require_agreement
 
 ORDERS = [(1, 0), (0, 1), (1, 1), (2, 1), (0, 3), (3, 2), (0, 0)]
 rng = np.random.default_rng(0)
@@ -224,3 +226,11 @@ def test_the_recursion_is_the_log_likelihood(p, q, stationary, regression):
             if regressors:
                 matrix = jnp.asarray(np.column_stack([Y, X]))
                 np.testing.assert_allclose(model.recursion.along(theta, matrix), found, rtol=1e-12)
+
+
+def test_a_recursion_that_is_not_the_log_likelihoods_is_refused():
+    one, other = lwa.arma(1, 1, sigma=1.0), lwa.arma(1, 1, sigma=2.0)
+    theta = theta_of(one)
+    require_agreement(one.recursion, one.log_likelihood, theta, Y)
+    with pytest.raises(ModelError, match="recursion gives .* of row 0, where log_likelihood gives"):
+        require_agreement(other.recursion, one.log_likelihood, theta, Y)

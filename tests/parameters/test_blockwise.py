@@ -57,6 +57,7 @@ def test_small_blocks_cost_little_beside_a_large_one():
     assert sum(group.factor.size for group in tuning.groups) == 300 + 300**2
 
 
+@pytest.mark.slow
 def test_a_reference_gives_each_block_its_shape_given_the_others():
     rng = np.random.default_rng(2)
     root = rng.normal(size=(13, 13))

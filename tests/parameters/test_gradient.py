@@ -52,6 +52,7 @@ def test_no_more_rows_are_read_than_were_allowed(kernel):
     np.testing.assert_array_equal(whole.posterior["theta"][:, : fit.draws], fit.posterior["theta"])
 
 
+@pytest.mark.slow
 @gradient_kernels
 def test_the_step_size_is_steered_to_its_acceptance(kernel):
     run = sample(kernel=kernel, tune=2000, draws=500, thinning=1, subset_size=support.N, chains=8)
@@ -59,6 +60,7 @@ def test_the_step_size_is_steered_to_its_acceptance(kernel):
     assert abs(run.sample_stats["acceptance_rate"].mean() - kernel.target_accept) < 4 * 0.04 / 8**0.5
 
 
+@pytest.mark.slow
 def test_the_shape_is_learnt_from_far_away():
     """sds from 10⁻³ to 10, from up to 1,000 of them away: leapfrog steps end up near d^-1/4 = 0.47 or longer."""
     sd = np.logspace(-3, 1, 20)

@@ -106,6 +106,7 @@ def test_the_noise_of_an_estimate_is_what_it_says():
     assert abs(variance.mean() - expected) < 4 * variance.std() / np.sqrt(count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("m", "at_least", "at_most"), [(4, 1.2, 1.4), (400, 1.0, 1.01)])
 def test_the_difference_estimator_is_off_by_what_a_gaussian_mean_leaves(m, at_least, at_most):
     """With Gaussian d_k, E Ẑ/L = exp(σ²/2) (1 + σ²/(m-1))^(-(m-1)/2), σ² = N²/m Var d_k: far off where m is small.

@@ -163,9 +163,10 @@ def play_in_registers(
         "from_here": jnp.pad(from_here.astype(state.theta.dtype), ((0, 0), (0, 1)), constant_values=1),
         "log_u": page.noise.log_u,
     }
-    bounds: list[Any] = [start // every * (every + 1) + jnp.where(start % every == 0, 0, start % every + 1)]
-    bounds.append((stop - 1) // every * (every + 1) + (stop - 1) % every + 2)
-    shared = {"bounds": jnp.asarray(bounds, jnp.int32), "target": [jnp.ravel(leaf) for leaf in jax.tree.leaves(target)]}
+    shared = {
+        "bounds": steps_between(start, stop, every),
+        "target": [jnp.ravel(leaf) for leaf in jax.tree.leaves(target)],
+    }
     out = {
         **jax.tree.map(lambda leaf: shaped(leaf.shape, leaf.dtype), held),
         "thetas": shaped((chains, moves, d), state.theta.dtype),
@@ -266,10 +267,6 @@ def play_in_registers(
         rank = len(leaf.shape)
         return pl.BlockSpec((1, *leaf.shape[1:]), lambda c: (c, *(0 for _ in range(rank - 1))))
 
-    def of_everyone(leaf: Any) -> pl.BlockSpec:
-        rank = len(leaf.shape)
-        return pl.BlockSpec(leaf.shape, lambda c: (0,) * rank)
-
     leaves = jax.tree.leaves
     results = pl.pallas_call(
         program,
@@ -295,9 +292,21 @@ def play_in_registers(
     return Place(state, found["U"][:, 0, :n]), Played(draws, found["refreshed"] > 0)
 
 
+def steps_between(start: int, stop: int, every: int) -> Array:
+    """The first step of moves `start` to `stop` and the one past the last, where each proposal of U is a step too."""
+    first = start // every * (every + 1) + jnp.where(start % every == 0, 0, start % every + 1)
+    return jnp.asarray([first, (stop - 1) // every * (every + 1) + (stop - 1) % every + 2], jnp.int32)
+
+
 def scored(total: Array) -> Terms:
     """A log target of which only the sum is known."""
     return Terms(jnp.zeros(()), jnp.zeros(()), total)
+
+
+def of_everyone(leaf: Any) -> pl.BlockSpec:
+    """An array that all programs see whole."""
+    rank = len(leaf.shape)
+    return pl.BlockSpec(leaf.shape, lambda c: (0,) * rank)
 
 
 def position(tree: Any, leaf: Any) -> int:

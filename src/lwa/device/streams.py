@@ -18,7 +18,7 @@ from jax.experimental import pallas as pl
 from lwa.algorithm import Draw
 from lwa.decision import accepts, probability
 from lwa.device.lanes import NotInLanes, written_out
-from lwa.device.registers import MOST_PARAMETERS, PLATFORMS, Numbers, position, scored
+from lwa.device.registers import MOST_PARAMETERS, PLATFORMS, Numbers, of_everyone, position, scored, steps_between
 from lwa.device.splitting import shaped
 from lwa.device.together import Place, Played
 from lwa.device.windows import Series, WindowPage
@@ -171,11 +171,9 @@ def play_in_streams(
         "feasible": lanes_last(feasible.astype(jnp.int32), 2),
     }
     given = {name: leaf for name, leaf in given.items() if leaf.size}
-    bounds: list[Any] = [start // every * (every + 1) + jnp.where(start % every == 0, 0, start % every + 1)]
-    bounds.append((stop - 1) // every * (every + 1) + (stop - 1) % every + 2)
     widths = [int(np.prod(leaf.shape[1:])) for leaf in jax.tree.leaves(series.rows)]
     shared = {
-        "bounds": jnp.asarray(bounds, jnp.int32),
+        "bounds": steps_between(start, stop, every),
         "target": [jnp.ravel(leaf) for leaf in jax.tree.leaves(target)],
         "rows": [jnp.ravel(leaf) for leaf in jax.tree.leaves(series.rows)],
     }
@@ -275,9 +273,6 @@ def play_in_streams(
     def of_program(leaf: Any) -> pl.BlockSpec:
         rank = len(leaf.shape)
         return pl.BlockSpec((*leaf.shape[:-1], LANES), lambda c: (*(0 for _ in range(rank - 1)), c))
-
-    def of_everyone(leaf: Any) -> pl.BlockSpec:
-        return pl.BlockSpec(leaf.shape, lambda c: (0,) * len(leaf.shape))
 
     leaves = jax.tree.leaves
     results = pl.pallas_call(
