@@ -3,7 +3,7 @@
 import os
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -215,15 +215,18 @@ class Player:
     def play(self, moves: int) -> list[Moves]:
         """One block."""
         began = time.monotonic()
+        cohorts, size = self.run.cohorts, len(self.run.cohorts[0].chains)
+        own = [max(0, self.run.settings.chains - i * size) for i in range(len(cohorts))]  # the last may be filled up
+
+        def one(cohort: Playing, own: int) -> tuple[Moves, Tally]:
+            done = cohort.run(self.position + moves)
+            return done, tally(done, own, self.run.problem.reference)
+
         if self.run.problem.host:  # a user's function is called on the user's thread
-            played = [cohort.run(self.position + moves) for cohort in self.run.cohorts]
+            both = [one(*pair) for pair in zip(cohorts, own, strict=True)]
         else:
-            played = side_by_side(self.run.cohorts, self.pool, self.position + moves)
-        left = self.run.settings.chains  # a last cohort may be filled up
-        tallies = []
-        for done in played:
-            tallies.append(tally(done, max(0, left), self.run.problem.reference))
-            left -= done.theta.shape[1]
+            both = side_by_side(one, cohorts, own, self.pool)
+        played, tallies = [done for done, _ in both], [counts for _, counts in both]
         took = time.monotonic() - began
         self.rate = moves / took if self.position else 0.0  # the first block compiles
         self.blocks = self.blocks.after(took, moves)
@@ -553,10 +556,12 @@ def first_block(run: Run) -> int:
     return min(moves, int(Blocks.seconds / (1e-6 * run.microseconds * run.settings.chains + 1e-6)))
 
 
-def side_by_side(cohorts: Sequence[Playing], pool: ThreadPoolExecutor, stop: int) -> list[Moves]:
+def side_by_side[R](
+    play: Callable[[Playing, int], R], cohorts: Sequence[Playing], own: Sequence[int], pool: ThreadPoolExecutor
+) -> list[R]:
     """Every cohort up to the same move, one a thread. Where that fails, those played elsewhere stay where they were."""
     before = [(cohort, cohort.held()) for cohort in cohorts if isinstance(cohort, CohortAway)]
-    playing = [pool.submit(cohort.run, stop) for cohort in cohorts]
+    playing = [pool.submit(play, *pair) for pair in zip(cohorts, own, strict=True)]
     try:
         return [future.result() for future in playing]
     except BaseException:

@@ -49,6 +49,9 @@ class Recorder:
         chains = min(moves.ends.shape[1], len(self.counts) - first)
         own = slice(first, first + chains)
         moves = jax.tree.map(lambda leaf: leaf[:, :chains], moves)
+        if moves.ends.all() and all(len(np.unique(held[own])) == 1 for held in (self.counts, self.open[3])):
+            self._add_in_step(moves, own)
+            return
         acceptance = np.rint(moves.acceptance * 2.0**32).astype(np.int64)
         counts = [moves.refreshed, moves.ends, moves.evaluations, *(moves.extra[name] for name in self.added)]
         running = np.stack([np.ones_like(acceptance), acceptance, *counts]).cumsum(axis=1) + self.open[:, None, own]
@@ -77,6 +80,41 @@ class Recorder:
         lasts = (np.cumsum(new) - 1)[new > 0]
         self.open[:, first + chain[lasts]] -= due[:, lasts]
 
+    def _add_in_step(self, moves: Moves, own: slice) -> None:
+        """The same where every move ends a transition and chains are level, so that all keep the same moves."""
+        every, opened = self.thinning, int(self.open[3, own.start])
+        last = slice(every - 1 - opened, None, every)
+        acceptance = np.rint(moves.acceptance * 2.0**32)
+        counts = [moves.refreshed, moves.ends, moves.evaluations, *(moves.extra[name] for name in self.added)]
+        made: Any = 1
+        if every == 1:
+            accepted, refreshes, transitions, evaluations, *sums = acceptance, *counts
+        else:
+            all_counts = np.stack([np.ones_like(moves.evaluations), acceptance, *counts]).astype(np.int64)
+            running = all_counts.cumsum(axis=1) + self.open[:, None, own]
+            due = running[:, last]
+            made, accepted, refreshes, transitions, evaluations, *sums = np.diff(due, axis=1, prepend=0)
+            self.open[:, own] = running[:, -1] - (due[:, -1] if due.shape[1] else 0)
+        draws = Kept(
+            moves.theta[last],
+            moves.log_density[last],
+            accepted / (2.0**32 * made),
+            moves.accepted[last],
+            refreshes / transitions,
+            moves.distance[last],
+            evaluations.astype(np.int64) * self.n,
+            {name: values[last] for name, values in moves.extra.items()}
+            | {name: added_up(name, total) for name, total in zip(self.added, sums, strict=True)},
+        )
+        new, start = len(draws.lp), int(self.counts[own.start]) - self.taken
+        if not new:
+            return
+        one = jax.tree.map(lambda leaf: leaf[:1, 0], draws)
+        self._make_room(start + new, one._replace(theta=one.theta.astype(np.float64)))
+        for room, leaf in zip(jax.tree.leaves(self.buffer), jax.tree.leaves(draws), strict=True):
+            room[own, start : start + new] = np.swapaxes(leaf, 0, 1)
+        self.counts[own] += new
+
     def put(self, draws: Kept) -> None:
         """Draws of all chains as they are, as many of each."""
         chains, new = draws.lp.shape
@@ -89,14 +127,19 @@ class Recorder:
         """Each of these draws to its place in the buffer."""
         if not len(place):
             return
-        needed, there = int(place.max()) + 1, 0 if self.buffer is None else self.buffer.lp.shape[1]
-        if needed > there:
-            room = max(needed, self.room, 2 * there)
-            larger = jax.tree.map(lambda leaf: np.empty((len(self.counts), room, *leaf.shape[1:]), leaf.dtype), draws)
-            if self.buffer is not None:
-                jax.tree.map(lambda new, old: new.__setitem__((slice(None), slice(there)), old), larger, self.buffer)
-            self.buffer = larger
+        self._make_room(int(place.max()) + 1, draws)
         jax.tree.map(lambda own, new: own.__setitem__((chain, place), new), self.buffer, draws)
+
+    def _make_room(self, needed: int, like: Kept) -> None:
+        """For so many draws of each chain, built like these, `(draws, ...)`."""
+        there = 0 if self.buffer is None else self.buffer.lp.shape[1]
+        if needed <= there:
+            return
+        room = max(needed, self.room, 2 * there)
+        larger = jax.tree.map(lambda leaf: np.empty((len(self.counts), room, *leaf.shape[1:]), leaf.dtype), like)
+        if self.buffer is not None:
+            jax.tree.map(lambda new, old: new.__setitem__((slice(None), slice(there)), old), larger, self.buffer)
+        self.buffer = larger
 
     @property
     def count(self) -> int:

@@ -55,6 +55,10 @@ class Sums(NamedTuple):
     curvature: Any
 
 
+TOGETHER = 2048
+"""θ that are looked at together: what is found of them stays in a processor's cache."""
+
+
 @dataclass(frozen=True)
 class Reference:
     """θ̂ and the expansion of the log posterior there, in float64."""
@@ -81,9 +85,13 @@ class Reference:
         return np.linalg.cholesky(self.precision).T
 
     def furthest(self, theta: NDArray[Any]) -> float:
-        """The largest distance from θ̂ among many θ, `(..., d)`, in posterior sds."""
-        away = (theta - self.theta) @ self.whitening.T
-        return float(np.sqrt((away**2).sum(-1).max(initial=0.0)))
+        """The largest distance from θ̂ among many θ, `(..., d)`, in posterior sds; some at a time, in θ's precision."""
+        flat, worst = theta.reshape(-1, theta.shape[-1]), 0.0
+        centre, across = self.theta.astype(theta.dtype), self.whitening.T.astype(theta.dtype)
+        for start in range(0, len(flat), TOGETHER):
+            away = (flat[start : start + TOGETHER] - centre) @ across
+            worst = max(worst, float(np.einsum("ij,ij->i", away, away).max()))
+        return float(np.sqrt(worst))
 
 
 @partial(jax.jit, static_argnames=("model",))

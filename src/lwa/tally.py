@@ -30,7 +30,8 @@ def tally(moves: Moves, chains: int, reference: Reference | None) -> Tally:
     """Of moves on the host or on a device; of a cohort filled up, the first `chains` are the run's."""
     if isinstance(moves.theta, Array):
         known = None if reference is None else (reference.theta, reference.whitening)
-        return jax.device_get(tally_on_device(moves, chains, known))
+        with jax.enable_x64(True):
+            return jax.device_get(tally_on_device(moves, chains, known))
     return counted(np, moves, chains, 0.0 if reference is None else reference.furthest(moves.theta))
 
 
@@ -53,14 +54,14 @@ def tally_on_device(moves: Moves, chains: int, reference: Any) -> Tally:
 
 def counted(xp: Any, moves: Moves, chains: int, furthest: Any) -> Tally:
     """By NumPy, or by JAX's."""
-    own = xp.arange(moves.evaluations.shape[1]) < chains
+    own = moves.evaluations.sum(0, dtype=np.int64)  # of each chain
     return Tally(
         moves.invalid.size,
-        xp.sum(moves.evaluations * own, dtype=np.int64),
-        xp.sum(moves.invalid, dtype=np.int64),
-        xp.sum(moves.refreshed, dtype=np.int64),
-        xp.sum(moves.ends, dtype=np.int64),
-        xp.sum(moves.log_density == -np.inf, dtype=np.int64),
+        xp.sum(xp.where(xp.arange(len(own)) < chains, own, 0)),
+        xp.count_nonzero(moves.invalid),
+        xp.count_nonzero(moves.refreshed),
+        xp.count_nonzero(moves.ends),
+        xp.count_nonzero(moves.log_density == -np.inf),
         xp.sum(moves.acceptance, dtype=np.float64),
         furthest,
     )
