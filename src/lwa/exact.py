@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from lwa.algorithm import Subset, Tape
 from lwa.decision import accepts, probability
 from lwa.parameters.kernel import ADDED_UP, Info
-from lwa.pipeline import Problem, as_held, blank_page, first_state, page_noise
+from lwa.pipeline import Problem, blank_page, first_state, page_noise
 from lwa.randomness import Purpose, generator
 from lwa.recording import added_up
 from lwa.reference import log_posterior
 from lwa.rows.slots import to_columns
 from lwa.segments import Playing
-from lwa.target import Given
+from lwa.target import Given, as_held
 
 
 class Corrected(NamedTuple):

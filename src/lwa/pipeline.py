@@ -26,7 +26,7 @@ from lwa.rows import Rows
 from lwa.rows.slots import to_columns
 from lwa.subsets.chain import Chain
 from lwa.subsets.tape import Entries, TapeWriter, Written
-from lwa.target import Given, Target, Terms
+from lwa.target import Given, Target, Terms, as_held
 
 ADAPT_EVERY = 32
 """Moves between two looks at the path during tune; a power of two, as pages are, so that none straddles a page."""
@@ -245,9 +245,7 @@ class Cohort:
         gain = np.zeros(self.problem.page) if self.frozen else steering_gain(self.moves + np.arange(self.problem.page))
         gain = np.broadcast_to(gain.astype(self.problem.dtype)[:, None], self.entries.ends.shape)
         u = self.entries
-        slots, rows, given, counts, noise = jax.device_put(
-            (u.slots, u.rows, as_held(u.given, self.problem.dtype), u.counts, noise)
-        )
+        slots, rows, given, counts, noise = jax.device_put((u.slots, u.rows, u.given, u.counts, noise))
         self.tape = Tape(slots, rows, noise, jnp.asarray(gain), given, counts)
 
     def _adapt(self, end: int) -> None:
@@ -310,13 +308,6 @@ def warm_up(problem: Problem, chains: int) -> None:
             path = jax.device_put(np.zeros((min(ADAPT_EVERY, page), chains, d), problem.dtype))
             adapt(state.tuning, path, 1.0, problem.kernel)
         play(state, blank_page(problem, state, page), tape, 0, 0, problem.target, problem.kernel)
-
-
-def as_held(given: Given | None, dtype: Any) -> Given | None:
-    """A_U in the working precision, in which θ is; the slope in float64, since its terms cancel."""
-    if given is None or given.transport is None:
-        return given
-    return given._replace(transport=given.transport.astype(dtype))
 
 
 def first_state(problem: Problem, rows: Any, theta: Any, given: Given | None, counts: Any) -> State:

@@ -20,7 +20,7 @@ from lwa.layout import Layout
 from lwa.parameters.choice import choose_kernel
 from lwa.parameters.gradient import Gradient
 from lwa.parameters.kernel import Kernel
-from lwa.pipeline import Cohort, Problem, as_held, evaluate, first_state, warm_up
+from lwa.pipeline import Cohort, Problem, evaluate, first_state, warm_up
 from lwa.planning import NO_STATISTIC, Plan, Steps, WindowColumn, plan, require_room, subset_chain, target_of
 from lwa.prediction import predicted_acceptance
 from lwa.programs import accelerated
@@ -41,7 +41,7 @@ from lwa.subsets.windows import WindowChain
 from lwa.summaries import Curvature, Gathering, WindowSummary
 from lwa.summaries.groups import OverGroups
 from lwa.summaries.summary import Summary, gathering_of
-from lwa.target import Target
+from lwa.target import Target, as_held
 
 LARGEST_COHORT = 16
 """Chains in one program: past this a larger batch is no faster on a CPU core, and fewer cores would have work."""

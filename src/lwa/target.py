@@ -167,6 +167,13 @@ class Target:
         return jnp.where(scored, total, -jnp.inf)
 
 
+def as_held(given: Given | None, dtype: Any) -> Given | None:
+    """A_U in the working precision, in which θ is; the slope in float64, since its terms cancel."""
+    if given is None or given.transport is None or given.transport.dtype == dtype:
+        return given
+    return given._replace(transport=given.transport.astype(dtype))
+
+
 def times(matrix: Array, vector: Array) -> Array:
     """Their product: written out where it is small, so that it is part of what is computed around it."""
     return (matrix * vector).sum(-1) if len(vector) <= WRITTEN_OUT else matrix @ vector

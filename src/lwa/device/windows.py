@@ -22,13 +22,13 @@ from lwa.device.together import Place, Played, over_page, without_rows
 from lwa.device.window_walk import Walked, draws_of, walk
 from lwa.models.recursion import require_agreement
 from lwa.parameters.kernel import Kernel
-from lwa.pipeline import Problem, as_held
+from lwa.pipeline import Problem
 from lwa.rows.slots import double
 from lwa.rows.units import Span, Stretch
 from lwa.subsets.moves import Window
 from lwa.subsets.window_law import WindowLaw
 from lwa.subsets.windows import WindowChain
-from lwa.target import Given, Target, Terms
+from lwa.target import Given, Target, Terms, as_held
 
 STEP_BYTES = 64
 """A step of a window takes so many while it is evaluated."""

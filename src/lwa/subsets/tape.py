@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from lwa.algorithm import Subset, spread
 from lwa.rows.slots import Columns, to_columns
 from lwa.subsets.chain import Chain, Page
-from lwa.target import Given
+from lwa.target import Given, as_held
 
 
 class Entries(NamedTuple):
@@ -83,6 +83,7 @@ class TapeWriter:
     def _advance(self) -> None:
         """Another page of transitions behind those in store."""
         self.U, page = self.subsets.advance(self.U, self.chains, self.written, known=self.known)
+        page = page._replace(given=as_held(page.given, self.dtype))
         self.written += 1
         before = 0 if self.store is None else len(self.store.accepted)
         self.store = page if not before else jax.tree.map(lambda a, b: np.concatenate([a, b]), self.store, page)
@@ -96,8 +97,9 @@ class TapeWriter:
         length = self.subsets.moves
         front = [queue.cut(None, length) for queue in self.queues]
         source, refreshed, ends = (np.stack(leaves, axis=1) for leaves in zip(*front, strict=True))
-        in_step = bool((source == np.arange(length)[:, None]).all())  # a move a transition: nothing to gather
-        of = np.s_[:length] if in_step else (source, np.arange(len(self.chains)))
+        of: Any = (source, np.arange(len(self.chains)))
+        if (source == source[:, :1]).all():  # chains are level: whole transitions are taken, or all as they are
+            of = np.s_[:length] if (source[:, 0] == np.arange(length)).all() else source[:, 0]
         taken = jax.tree.map(lambda leaf: leaf[of], self.store)
         ignored = self.subsets.n + np.arange(taken.slots.shape[-1], dtype=np.int32)
         slots = np.where(refreshed[..., None], taken.slots, ignored)
