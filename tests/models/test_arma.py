@@ -1,5 +1,7 @@
 """ARMA: each step's density against a plain recursion, and the map that keeps a series stationary."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -234,3 +236,5 @@ def test_a_recursion_that_is_not_the_log_likelihoods_is_refused():
     require_agreement(one.recursion, one.log_likelihood, theta, Y)
     with pytest.raises(ModelError, match=r"recursion gives .* of row 0, where log_likelihood gives"):
         require_agreement(other.recursion, one.log_likelihood, theta, Y)
+    with pytest.raises(ModelError, match="is no recursion"):
+        replace(one, recursion=(one.recursion.start, one.recursion.step))

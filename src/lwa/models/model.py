@@ -59,8 +59,8 @@ class Model:
         For a model whose rows see θ through a few linear predictors, as those of `lwa.glm` do: what they are, so that
         derivatives in many parameters are cheap.
     recursion
-        For ordered rows: `log_likelihood` once more, one row after the other, so that a GPU can run through thousands
-        of windows side by side. `lwa.arma` has one.
+        For ordered rows: `log_likelihood` once more, one row after the other, as a `lwa.models.Recursion(start, step)`,
+        so that a GPU can run through thousands of windows side by side. `lwa.arma` has one.
 
     Examples
     --------
@@ -114,6 +114,10 @@ class Model:
             raise ModelError(f"derived={self.derived!r} is not a function. Pass theta -> dict, or leave it out.")
         if self.prior_draw is not None and not callable(self.prior_draw):
             raise ModelError(f"prior_draw={self.prior_draw!r} is not a function. Pass key -> theta, or leave it out.")
+        if self.recursion is not None and not isinstance(self.recursion, Recursion):
+            raise ModelError(
+                f"recursion={self.recursion!r} is no recursion. Pass lwa.models.Recursion(start, step), or leave it out."
+            )
         for name in ("ordered", "groups"):
             column = getattr(self, name)
             if not isinstance(column, bool | str | int | None) or (name == "groups" and isinstance(column, bool)):
