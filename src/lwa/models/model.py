@@ -115,9 +115,7 @@ class Model:
         if self.prior_draw is not None and not callable(self.prior_draw):
             raise ModelError(f"prior_draw={self.prior_draw!r} is not a function. Pass key -> theta, or leave it out.")
         if self.recursion is not None and not isinstance(self.recursion, Recursion):
-            raise ModelError(
-                f"recursion={self.recursion!r} is no recursion. Pass lwa.models.Recursion(start, step), or leave it out."
-            )
+            raise ModelError(f"recursion={self.recursion!r} is no recursion. Pass lwa.models.Recursion(start, step).")
         for name in ("ordered", "groups"):
             column = getattr(self, name)
             if not isinstance(column, bool | str | int | None) or (name == "groups" and isinstance(column, bool)):

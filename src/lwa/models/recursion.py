@@ -18,6 +18,20 @@ class Recursion(NamedTuple):
     """The log-likelihood of a sequence, step by step: the same numbers as `log_likelihood`, one row at a time.
 
     What is remembered is a tuple of numbers.
+
+    Examples
+    --------
+    An autoregression, Y_k = a Y_{k-1} + Z_k, which remembers the row before:
+
+    >>> import jax.numpy as jnp, lwa
+    >>> def log_likelihood(a, y):
+    ...     return -0.5 * (y - a * jnp.concatenate([y[:1], y[:-1]])) ** 2
+    >>> def step(a, past, y):
+    ...     return (y,), -0.5 * (y - a * past[0]) ** 2
+    >>> recursion = lwa.models.Recursion(lambda a, y: (y,), step)
+    >>> model = lwa.Model(log_likelihood, lambda a: -0.5 * a**2, init=0.0, ordered=True, recursion=recursion)
+    >>> recursion.along(0.5, jnp.array([1.0, 2.0, 0.0])).tolist()
+    [-0.125, -1.125, -0.5]
     """
 
     start: Callable[[Any, Any], tuple[Array, ...]]  # theta, the first row -> what is remembered before it
