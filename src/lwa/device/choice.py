@@ -1,6 +1,5 @@
 """Which cohort a device can play."""
 
-from lwa.device.cohort import CohortOnDevice
 from lwa.device.subsets import SubsetsOnDevice
 from lwa.device.windows import WindowsOnDevice
 from lwa.pipeline import Problem
@@ -12,6 +11,3 @@ def kind_for(problem: Problem, chains: int) -> Kind | None:
     """What plays so many chains on the device; None where the host does."""
     kinds: tuple[Kind, ...] = (SubsetsOnDevice, WindowsOnDevice)
     return next((kind for kind in kinds if kind.suits(problem, chains)), None)
-
-
-__all__ = ["CohortOnDevice", "Kind", "kind_for"]
