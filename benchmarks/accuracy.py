@@ -26,8 +26,8 @@ from jax.scipy.special import gammaln
 from jax.scipy.stats import norm
 
 import lwa
-from lwa.reference import find_reference, log_posterior
 from lwa.rows import as_rows
+from lwa.targets.reference import find_reference, log_posterior
 
 HERE = Path(__file__).parent
 CASES = {}

@@ -22,15 +22,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lwa.demo import logistic
+from lwa.data.data import lay_out
 from lwa.diagnostics.certify import certify
 from lwa.diagnostics.gradients import Places, Sums, add_block, block_rows, choose_precision, score
 from lwa.diagnostics.transitions import proposals
-from lwa.layout import lay_out
-from lwa.progress import Display
-from lwa.reference import find_reference
+from lwa.rivals.demo import logistic
 from lwa.rows import as_rows
 from lwa.rows.slots import fill_up
+from lwa.targets.reference import find_reference
+from lwa.user.progress import Display
 
 HERE = Path(__file__).parent
 PARAMETERS = 10

@@ -24,20 +24,20 @@ import jax.numpy as jnp
 import numpy as np
 
 import lwa
-from lwa import pipeline
 from lwa.algorithm import play, write
-from lwa.calibration import SIDE_BY_SIDE, inverse_factors_in_batch
-from lwa.demo import logistic
-from lwa.preparation import choose_precision
-from lwa.programs import understood
-from lwa.randomness import Purpose
-from lwa.reference import find_reference
+from lwa.backend.random import Purpose
+from lwa.backend.xla import understood
+from lwa.engine import cohort as pipeline
+from lwa.rivals.demo import logistic
 from lwa.rows import as_rows
 from lwa.rows.survey import visited
+from lwa.run.prepare import choose_precision
 from lwa.subsets import Gaussian, Swap
 from lwa.subsets.chain import SubsetChain
 from lwa.summaries import Curvature, as_summary
-from lwa.target import Target
+from lwa.targets.calibration import SIDE_BY_SIDE, inverse_factors_in_batch
+from lwa.targets.reference import find_reference
+from lwa.targets.target import Target
 
 C, D, MOVES = 8, 10, 1000
 

@@ -26,9 +26,9 @@ import numpy as np
 from out_of_core import CHAINS, HERE, PARAMETERS, batches, between_marks, model, number, rounded, timed
 
 import lwa
-from lwa.reference import log_posterior, sums_over_all
 from lwa.rows import open_store, survey, write_store
 from lwa.rows.passes import spread
+from lwa.targets.reference import log_posterior, sums_over_all
 
 PASSES = {"survey": "survey", "mode": "Newton pass", "exact": f"{CHAINS} θ"}
 

@@ -86,7 +86,7 @@ def fit(code, table, run, cache):
 def fitted(table, run, cache):
     """One `lwa fit`; its stages, and what came of it."""
     began = time.perf_counter()
-    fit("from lwa.cli import main; main()", table, run, cache)
+    fit("from lwa.cli.app import main; main()", table, run, cache)
     total = time.perf_counter() - began
     told = json.loads((run / "manifest.json").read_text())["attributes"]
     stages = told["stages"] | {"exit": max(0.0, total - sum(told["stages"].values()))}
@@ -115,7 +115,7 @@ def listen(where):
     """`lwa fit` in this process, and what JAX says of its programs, as JSON."""
     from jax import monitoring
 
-    from lwa.cli import main
+    from lwa.cli.app import main
 
     heard = []
 

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from lwa.diagnostics.autocorrelation import autocorrelation_time
-from lwa.parameters import Autoregressive, autoregressive
-from lwa.pipeline import ADAPT_EVERY, steering_gain
-from lwa.reference import Reference
-from lwa.target import Terms
+from lwa.engine.cohort import ADAPT_EVERY, steering_gain
+from lwa.kernels import Autoregressive, autoregressive
+from lwa.targets.reference import Reference
+from lwa.targets.target import Terms
 
 
 def reference(centre, covariance):

@@ -5,7 +5,7 @@
     python benchmarks/gpu.py --parts logistic --cells 100x16384 1000x4096
     python benchmarks/gpu.py --page                      # tables and figure of docs/performance.md, without a GPU
 
-logistic: `lwa.demo.logistic`, N = 10⁶, d = 10, one plain `lwa.sample(model, data, subset_size=n, chains=C,
+logistic: `lwa.rivals.demo.logistic`, N = 10⁶, d = 10, one plain `lwa.sample(model, data, subset_size=n, chains=C,
 keep="summary")` for every n in {100, 1000, 10000} and C in {1, 128, 1024, 4096, 16384}. arma: ARMA(1,1), N = 10⁶,
 windows of n steps. Chain-steps are θ moves of all chains; their rate is read off the second half of the run's own
 clock: a second or so of sampling, with all randomness, exchanges of rows and summaries in it.
@@ -45,11 +45,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import lwa
-from lwa.demo import log_likelihood, log_prior, logistic
-from lwa.device.cohort import PAGE_READS
 from lwa.diagnostics.autocorrelation import autocorrelation_time
 from lwa.diagnostics.running import effective, mean, variance
-from lwa.pipeline import MOST_MOVES
+from lwa.engine.cohort import MOST_MOVES
+from lwa.engine.device.cohort import PAGE_READS
+from lwa.rivals.demo import log_likelihood, log_prior, logistic
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -223,7 +223,7 @@ def cell(part, n, chains, bandwidth, seconds):
 
 def programs(n, chains):
     """Chain-steps a second of a page's programs alone, by the median over pages."""
-    from lwa.device.subsets import SubsetsOnDevice
+    from lwa.engine.device.subsets import SubsetsOnDevice
 
     took = {"_page": [], "_play": []}
 

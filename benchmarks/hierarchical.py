@@ -27,7 +27,7 @@ from numpyro.infer import MCMC
 from numpyro.infer import NUTS as FullNUTS
 
 import lwa
-from lwa.parameters import HMC, NUTS
+from lwa.kernels import HMC, NUTS
 
 HERE = Path(__file__).parent
 SLOPES, GROUPS = 5, 43

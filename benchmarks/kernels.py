@@ -34,7 +34,7 @@ from arviz_stats.base import array_stats
 
 import lwa
 from lwa.diagnostics.autocorrelation import autocorrelation_time
-from lwa.parameters import HMC, MALA, NUTS, Autoregressive, Blockwise, Independence, RandomWalk
+from lwa.kernels import HMC, MALA, NUTS, Autoregressive, Blockwise, Independence, RandomWalk
 
 HERE = Path(__file__).parent
 DIMENSIONS = (2, 5, 10, 20, 50, 100)

@@ -56,7 +56,7 @@ NAMES = {"survey": "survey", "mode": "Newton pass", "exact": f"{CHAINS} θ", "ce
 
 
 def batches(rows, seed=1):
-    """`lwa.demo.logistic` in batches: an intercept, nine standard normal covariates, y in {0, 1}."""
+    """`lwa.rivals.demo.logistic` in batches: an intercept, nine standard normal covariates, y in {0, 1}."""
     rng = np.random.default_rng(seed)
     truth = np.round(rng.normal(scale=0.5, size=PARAMETERS), 2).astype(np.float32)
     for start in range(0, rows, BATCH):
@@ -119,8 +119,8 @@ def one(folder, moves, certify):
 
     import lwa
     from lwa.diagnostics.monte_carlo_error import effective_draws
-    from lwa.reference import log_posterior, sums_over_all
     from lwa.rows import open_store, survey
+    from lwa.targets.reference import log_posterior, sums_over_all
 
     peak = Peak()
     peak.start()
@@ -164,10 +164,10 @@ def rows_of(rows, count):
 
 def planned(folder):
     """What `lwa plan` says of the same runs, in a process of its own; prints JSON."""
-    from lwa.fitting import Source, quietly
-    from lwa.forecast.forecast import of_sample
-    from lwa.forecast.sampled import of_rows
-    from lwa.forecast.work import pass_seconds, total_seconds, with_rows, worthwhile_workers
+    from lwa.cli.fit import Source, quietly
+    from lwa.cli.forecast.forecast import of_sample
+    from lwa.cli.forecast.sampled import of_rows
+    from lwa.cli.forecast.work import pass_seconds, total_seconds, with_rows, worthwhile_workers
     from lwa.rows import open_store
 
     rows, logistic, found = open_store(folder), model(), {"us": {}}
@@ -380,7 +380,7 @@ def rounding(report):
 
 def spoken(seconds):
     """A time as one says it."""
-    from lwa.forecast.advice import spoken
+    from lwa.cli.forecast.advice import spoken
 
     return spoken(seconds)
 

@@ -23,9 +23,9 @@ from accuracy import machine, moments
 from scipy.signal import lfilter
 
 import lwa
+from lwa.data.data import lay_out
 from lwa.diagnostics.monte_carlo_error import effective_draws
-from lwa.layout import lay_out
-from lwa.reference import find_reference
+from lwa.targets.reference import find_reference
 
 HERE = Path(__file__).parent
 SHIFT, LOW, HIGH = 0.05, 0.97, 1.05  # required: shift in sds, sd ratio

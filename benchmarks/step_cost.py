@@ -31,7 +31,7 @@ import numpy as np
 from scipy.signal import lfilter
 
 import lwa
-from lwa.demo import logistic
+from lwa.rivals.demo import logistic
 from lwa.subsets import Window
 from lwa.summaries import Autocorrelations, Combine, Quantiles
 

@@ -22,12 +22,12 @@ import numpy as np
 from accuracy import machine
 
 import lwa
-from lwa.comparison.methods import NAMES, Lwa, method_of
 from lwa.diagnostics.draws import draws_of
 from lwa.diagnostics.monte_carlo_error import effective_draws
 from lwa.errors import LwaError
-from lwa.problems import simulate
 from lwa.rivals import Austerity, Confidence
+from lwa.rivals.comparison.methods import NAMES, Lwa, method_of
+from lwa.rivals.problems import simulate
 
 HERE = Path(__file__).parent
 PROBLEMS = ["gaussian", "lognormal", "logistic"]

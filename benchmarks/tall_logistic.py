@@ -5,7 +5,7 @@
     python benchmarks/tall_logistic.py --rows 2e4 --seconds 1 --draws 2000 --exact-draws 20 --subsamples 100 --blocks 10
                                                                         # a smoke run, two or three minutes
 
-`lwa.demo.logistic` with ten parameters: the same rows, prior, chains (32) and cores (two, by affinity) for everyone;
+`lwa.rivals.demo.logistic` with ten parameters: the same rows, prior, chains (32) and cores (two, by affinity) for everyone;
 lwa with 100 rows a step, calibrated, as it is and with `exact=True`; NumPyro's HMCECS at six settings; NumPyro's NUTS
 on all rows; BlackJAX's SGLD with control variates at six; Laplace. `tall_logistic_rivals.py` holds the rivals, and
 what they are given beforehand: starts, scales and leapfrog steps, so that none of them warms up. lwa finds its own.
@@ -74,7 +74,7 @@ def lwa_model():
     import jax.numpy as jnp
 
     import lwa
-    from lwa.demo import log_likelihood, log_prior
+    from lwa.rivals.demo import log_likelihood, log_prior
 
     return lwa.Model(log_likelihood, log_prior, init={"beta": jnp.zeros(PARAMETERS)})
 
@@ -324,7 +324,7 @@ def main():
         cold(given.cold[0], Path(given.cold[1]))
         return
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cores])  # before JAX counts them; inherited
-    from lwa.demo import logistic
+    from lwa.rivals.demo import logistic
 
     data = logistic(int(given.rows), PARAMETERS, seed=1).data
     with tempfile.TemporaryDirectory() as folder:

@@ -14,8 +14,8 @@ import numpy as np
 from lwa.rows.parts import Parts
 from lwa.rows.units import windows_in
 from lwa.subsets import Gaussian, Window
-from lwa.subsets.window_law import draw_page, window_law
-from lwa.subsets.window_walk import advance
+from lwa.subsets.windows.law import draw_page, window_law
+from lwa.subsets.windows.walk import advance
 from lwa.summaries import Autocorrelations, Combine, Quantiles
 
 N, TRANSITIONS = 10**6, 100_000

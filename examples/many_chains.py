@@ -6,7 +6,7 @@ Run it from the repository: `python examples/many_chains.py`. What it prints is 
 import argparse
 
 import lwa
-from lwa.demo import logistic
+from lwa.rivals.demo import logistic
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ import lwa
 
 HASHES = Path(__file__).with_name("hashes.json")
 MOVED = "targets" in lwa.__all__
-KERNELS = lwa.kernels if MOVED else lwa.parameters
+KERNELS = lwa.kernels if "kernels" in lwa.__all__ else lwa.parameters
 COMMON = {"seed": 3, "progress": False, "draws": 60, "tune": 96, "chains": 4}
 
 
@@ -131,7 +131,9 @@ def resumed(model, data, **given):
 def on_device(model, data, **given):
     """As if there were an accelerator: its programs run on the CPU."""
     sample(model, data, **given)  # so that every module is there
-    asking = [module for name, module in sys.modules.items() if name.startswith("lwa") and hasattr(module, "accelerated")]
+    asking = [
+        module for name, module in sys.modules.items() if name.startswith("lwa") and hasattr(module, "accelerated")
+    ]
     usual = asking[0].accelerated
     try:
         for module in asking:

@@ -37,7 +37,9 @@ def module_of(file: Path) -> str:
 def body_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """Lines of a function's body without its docstring."""
     first = node.body[0]
-    docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    docstring = (
+        isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    )
     body = node.body[1:] if docstring else node.body
     return body[-1].end_lineno - body[0].lineno + 1 if body else 0
 
@@ -107,7 +109,9 @@ def main() -> None:
     parser.add_argument("paths", nargs="*", type=Path, default=[SOURCE])
     parser.add_argument("--list", choices=LIMITS, help="show where a count comes from")
     given = parser.parse_args()
-    files = [file for path in given.paths for file in (path.resolve().rglob("*.py") if path.is_dir() else [path.resolve()])]
+    files = [
+        file for path in given.paths for file in (path.resolve().rglob("*.py") if path.is_dir() else [path.resolve()])
+    ]
     places, over = count(files), []
     for key, limit in LIMITS.items():
         found = places.get(key, [])

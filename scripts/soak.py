@@ -23,7 +23,7 @@ MORE = 1000
 
 def problem():
     """A logistic regression, large enough to be fitted for a while."""
-    from lwa.demo import logistic
+    from lwa.rivals.demo import logistic
 
     model, data, _ = logistic(50_000, 5, seed=1)
     return model, data
@@ -46,7 +46,7 @@ def options() -> dict:
 def child(folder: Path, more: int | None) -> None:
     """Begin a run that has no end, or go on with it; where `more` is given, by so many draws, and to its end."""
     import lwa
-    from lwa.checkpoints import keeping
+    from lwa.run.checkpoints import keeper as keeping
 
     keeping.EVERY, keeping.SHARE = 0.2, 1.0
     model, data = problem()

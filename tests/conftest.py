@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from lwa.cli import main
+from lwa.cli.app import main
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ import pytest
 from scipy import stats
 
 import lwa
-from lwa.reference import log_posterior
 from lwa.rows import as_rows
+from lwa.targets.reference import log_posterior
 from tests.tiny import MEAN, MODEL, PRIOR_SD, N, Y, n
 
 pytestmark = pytest.mark.slow

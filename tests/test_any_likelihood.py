@@ -16,7 +16,7 @@ from scipy import stats
 
 import lwa
 from lwa.diagnostics.monte_carlo_error import effective_draws
-from lwa.parameters import HMC, MALA, NUTS, Autoregressive, Blockwise, Independence, RandomWalk
+from lwa.kernels import HMC, MALA, NUTS, Autoregressive, Blockwise, Independence, RandomWalk
 from lwa.subsets import Fixed, Free, Swap, Window
 
 RNG = np.random.default_rng(0)

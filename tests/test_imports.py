@@ -64,7 +64,7 @@ def test_import_lwa_loads_nothing():
 
 
 def test_the_command_line_loads_no_jax():
-    assert loaded_by("import lwa.cli", ["jax", "numpy", *ADAPTERS]) == []
+    assert loaded_by("import lwa.cli.app", ["jax", "numpy", *ADAPTERS]) == []
 
 
 def test_sample_loads_no_library_that_it_may_not_need():
@@ -91,7 +91,9 @@ def test_a_name_that_is_not_there():
         lwa.smaple  # noqa: B018
 
 
-@pytest.mark.parametrize("package", ["comparison", "models", "parameters", "rivals", "rows", "subsets", "summaries"])
+@pytest.mark.parametrize(
+    "package", ["rivals.comparison", "models", "kernels", "rivals", "rows", "subsets", "summaries"]
+)
 def test_public_names_of_the_packages_resolve(package):
     module = import_module(f"lwa.{package}")
     assert all(hasattr(module, name) for name in module.__all__)
@@ -278,6 +280,6 @@ def test_moves_and_weights_know_nothing_of_theta():
 def test_a_stray_arrow_would_be_seen():
     """The reader of imports is itself right about what it reads."""
     assert "lwa.rows" in GRAPH["lwa.summaries.counts"]
-    assert "lwa.subsets.chain" in GRAPH["lwa.pipeline"]
-    assert "lwa.parameters.kernel" in GRAPH["lwa.algorithm"]
-    assert "lwa.sampling" in arrows("lwa.cli", everywhere=True) - GRAPH["lwa.cli"]
+    assert "lwa.subsets.chain" in GRAPH["lwa.engine.cohort"]
+    assert "lwa.kernels.kernel" in GRAPH["lwa.algorithm"]
+    assert "lwa.run.sample" in arrows("lwa.cli.app", everywhere=True) - GRAPH["lwa.cli.app"]

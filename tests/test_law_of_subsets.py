@@ -11,7 +11,7 @@ from scipy import stats
 
 from lwa import algorithm
 from lwa.algorithm import Candidate
-from lwa.randomness import Purpose, generator
+from lwa.backend.random import Purpose, generator
 from lwa.subsets import Epanechnikov, Fixed, Free, Gaussian, Laplace, Swap
 from tests.tiny import N, Y, every_subset, n, number_of, subset_chain
 

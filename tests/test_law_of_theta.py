@@ -40,7 +40,7 @@ def simulate(L: int, seed: int, chains: int = 64, draws: int = 4000) -> np.ndarr
         chains=chains,
         thinning=1,
         seed=seed,
-        kernel=lwa.parameters.RandomWalk(scale=SCALE),
+        kernel=lwa.kernels.RandomWalk(scale=SCALE),
         refresh_steps=L,
         precision="float64",
         progress=False,

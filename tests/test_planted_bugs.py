@@ -7,13 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lwa import algorithm, layout, pipeline
-from lwa.decision import accepts
+from lwa import algorithm
+from lwa.data import data as layout
+from lwa.engine import cohort as pipeline
+from lwa.kernels.decision import accepts
 from lwa.subsets import Gaussian, Swap, tape
-from lwa.target import Target
+from lwa.targets.target import Target
+from tests.engine.test_cohort import check_fresh_terms, check_frozen, check_powered_spread
 from tests.test_law_of_subsets import check_proposals, check_reversible, check_simulation
 from tests.test_law_of_theta import check_theta_law
-from tests.test_pipeline import check_fresh_terms, check_frozen, check_powered_spread
 from tests.tiny import Y
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ NAMES = ("α", "β", "γ")
 TRUTH = np.array([0.5, 0.7, 0.1])
 PRIOR_SD = 10.0
 MODEL = lwa.arma(1, 1, sigma=1.0, prior_sd=PRIOR_SD)
-KERNEL = lwa.parameters.RandomWalk(target_accept=0.35)
+KERNEL = lwa.kernels.RandomWalk(target_accept=0.35)
 WINDOW = Window(local=0.9, rate=0.1, lead_in=0)
 S0 = Combine(Quantiles(0.2, 0.5, 0.8), Autocorrelations(5))
 S1 = Autocorrelations(15)

@@ -61,7 +61,7 @@ MODEL = lwa.Model(
     init=theta_of(truth(1.0)),
     constraints={"sigma1": "positive", "sigma2": "positive"},
 )
-PROPOSAL = lwa.parameters.Blockwise([["mu1", "sigma1"], ["mu2", "sigma2"]], target_accept=0.3)
+PROPOSAL = lwa.kernels.Blockwise([["mu1", "sigma1"], ["mu2", "sigma2"]], target_accept=0.3)
 """The paper's, one class at a time: a walk on log σ is its σ′ = exp(ϱ e) σ, the Hastings ratio being the Jacobian."""
 
 

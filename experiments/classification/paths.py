@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.classification.model import bayes_error, expected_error, truth, vector_of
-from lwa.result import Result
+from lwa.result.result import Result
 
 MEAN_WITHIN, SIGMA_WITHIN = 0.2, 0.1
 """θ has arrived where every mean is within so many σ* of the truth, and every σ within this share of it."""

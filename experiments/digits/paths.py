@@ -60,7 +60,7 @@ def adaptive(budget: Any, thinning: int, seed: int) -> dict[str, Any]:
     """
     twice = lwa.RowReads(2 * budget.count) if isinstance(budget, lwa.RowReads) else 2 * budget
     return {
-        "kernel": lwa.parameters.Blockwise(target_accept=ACCEPTED), "tune": ENDLESS, "draws": 1, "keep_tune": True,
+        "kernel": lwa.kernels.Blockwise(target_accept=ACCEPTED), "tune": ENDLESS, "draws": 1, "keep_tune": True,
         "budget": twice, "thinning": thinning, "chains": 1, "seed": seed, "progress": False,
     }  # fmt: skip
 

@@ -24,7 +24,7 @@ def simulated(L: int, chains: int, draws: int, seed: int) -> np.ndarray:
     fit = lwa.sample(
         model, exact.Y, subset_size=exact.n, target="powered", summary=lwa.summaries.PerRow(lambda y: y),
         epsilon=EPSILON, draws=draws, tune=0, thinning=1, chains=chains, seed=seed, refresh_steps=L,
-        kernel=lwa.parameters.RandomWalk(scale=SCALE), precision="float64", progress=False,
+        kernel=lwa.kernels.RandomWalk(scale=SCALE), precision="float64", progress=False,
     )  # fmt: skip
     return fit.posterior["theta"][:, 100:]
 

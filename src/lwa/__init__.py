@@ -4,9 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lwa import comparison, executors, models, parameters, rivals, subsets, summaries
-    from lwa.budget import RowReads
-    from lwa.comparison.compare import compare
+    from lwa import executors, kernels, models, rivals, subsets, summaries
     from lwa.diagnostics.certificate import Certificate
     from lwa.diagnostics.certify import certify
     from lwa.errors import DataError, ExecutorError, InputError, LwaError, LwaWarning, ModelError, RunFolderError
@@ -15,9 +13,11 @@ if TYPE_CHECKING:
     from lwa.models.from_pymc import from_pymc
     from lwa.models.glm import glm
     from lwa.models.model import Model
-    from lwa.result import Result, load
-    from lwa.rows.source import Rows
-    from lwa.sampling import resume, sample
+    from lwa.result.result import Result, load
+    from lwa.rivals.comparison.compare import compare
+    from lwa.rows.protocol import Rows
+    from lwa.run.budget import RowReads
+    from lwa.run.sample import resume, sample
 
 __version__ = "0.1.0"
 
@@ -37,14 +37,13 @@ __all__ = [
     "arma",
     "certify",
     "compare",
-    "comparison",
     "executors",
     "from_numpyro",
     "from_pymc",
     "glm",
+    "kernels",
     "load",
     "models",
-    "parameters",
     "resume",
     "rivals",
     "sample",
@@ -55,18 +54,18 @@ __all__ = [
 _HOME = {
     "Certificate": "lwa.diagnostics.certificate",
     "Model": "lwa.models.model",
-    "Result": "lwa.result",
-    "RowReads": "lwa.budget",
-    "Rows": "lwa.rows.source",
+    "Result": "lwa.result.result",
+    "RowReads": "lwa.run.budget",
+    "Rows": "lwa.rows.protocol",
     "arma": "lwa.models.arma",
     "certify": "lwa.diagnostics.certify",
-    "compare": "lwa.comparison.compare",
+    "compare": "lwa.rivals.comparison.compare",
     "from_numpyro": "lwa.models.from_numpyro",
     "from_pymc": "lwa.models.from_pymc",
     "glm": "lwa.models.glm",
-    "load": "lwa.result",
-    "resume": "lwa.sampling",
-    "sample": "lwa.sampling",
+    "load": "lwa.result.result",
+    "resume": "lwa.run.sample",
+    "sample": "lwa.run.sample",
 } | dict.fromkeys(
     ("DataError", "ExecutorError", "InputError", "LwaError", "LwaWarning", "ModelError", "RunFolderError"), "lwa.errors"
 )

@@ -1,6 +1,6 @@
 """`python -m lwa`: the command line."""
 
-from lwa.cli import main
+from lwa.cli.app import main
 
 if __name__ == "__main__":
     main()

@@ -14,12 +14,12 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from lwa.decision import accepts, choose
-from lwa.parameters.kernel import Info, Kernel
-from lwa.programs import program
+from lwa.backend.xla import program
+from lwa.kernels.decision import accepts, choose
+from lwa.kernels.kernel import Info, Kernel
 from lwa.rows.slots import Columns, put
 from lwa.subsets.weights import Weight
-from lwa.target import Given, Target, Terms
+from lwa.targets.target import Given, Target, Terms
 
 
 class Subset(NamedTuple):

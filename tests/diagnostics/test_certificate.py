@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import lwa
+from lwa.data.data import lay_out
 from lwa.diagnostics.draws import spread_evenly
 from lwa.diagnostics.gradients import Places, add_block, choose_precision, score
 from lwa.diagnostics.monte_carlo_error import SCARCE, effective_draws, standard_error_of_mean
 from lwa.diagnostics.stein import Evidence, effects, effects_in_worst_directions
-from lwa.layout import lay_out
-from lwa.progress import Display
 from lwa.rows import as_rows
+from lwa.user.progress import Display
 from tests.support import MODEL, SEVERAL, Y
 
 N, D, CHAINS, DRAWS, SEEDS = 20_000, 5, 4, 1000, 100
@@ -533,7 +533,7 @@ def test_exact_draws_of_two_modes_pass_and_are_called_not_gaussian():
 @pytest.mark.slow
 def test_a_fit_certifies_itself():
     """`fit.certify()` is `lwa.certify` with the fit's own model and rows; a loaded run asks for them."""
-    from lwa.demo import logistic
+    from lwa.rivals.demo import logistic
 
     model, data, _ = logistic(20_000, 3, seed=1)
     options = dict(subset_size=500, draws=500, tune=200, seed=1, progress=False)

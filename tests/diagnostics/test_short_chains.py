@@ -79,7 +79,7 @@ def test_numbers_that_are_asked_for_are_round(moves, expected):
 @pytest.mark.filterwarnings("ignore::lwa.LwaWarning")
 def test_a_run_says_so():
     """A walk of tiny steps goes nowhere; all that is wrong with that is said, with what to pass."""
-    walk = {"kernel": lwa.parameters.RandomWalk(scale=0.005), "thinning": 1, "target": "calibrated"}
+    walk = {"kernel": lwa.kernels.RandomWalk(scale=0.005), "thinning": 1, "target": "calibrated"}
     first, second = sample(**walk, chains=128, draws=8, tune=0).attributes["warnings"]
     assert first.startswith("Chains still remember where they began: nested R-hat of theta is ")
     assert "too few to have moved through the posterior. Pass draws=" in second

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import lwa
-from lwa.cli import main
+from lwa.cli.app import main
 
 N = 6000
 

@@ -13,9 +13,9 @@ from scipy.signal import lfilter
 import lwa
 from lwa.errors import DataError, ExecutorError, InputError
 from lwa.executors import Executor, Processes, Serial, Work
-from lwa.reference import log_posterior, sums_over_all
 from lwa.rows import as_rows, survey
 from lwa.rows.passes import ALIGNED, MOST_PIECES, of_pieces, over_pieces, pieces_of, spread
+from lwa.targets.reference import log_posterior, sums_over_all
 from tests.executors.logistic import ASKED, MODEL, rows
 
 

@@ -12,15 +12,15 @@ import pytest
 from scipy import stats
 
 import lwa
+from lwa.data.data import lay_out
 from lwa.diagnostics.gradients import Places, Sums, add_block
-from lwa.layout import lay_out
 from lwa.models.glm.expressions import read_expression
 from lwa.models.glm.formula import read_formula
 from lwa.models.glm.learning import Running
-from lwa.reference import find_reference, sums_over
 from lwa.rows import convert
 from lwa.rows.memory import ArrayRows
 from lwa.rows.slots import fill_up
+from lwa.targets.reference import find_reference, sums_over
 
 N = 400
 RNG = np.random.default_rng(7)

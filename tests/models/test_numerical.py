@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lwa
-from lwa.layout import lay_out
+from lwa.data.data import lay_out
 from lwa.models import numerical
 from lwa.models.on_host import on_host
 

@@ -11,14 +11,14 @@ import pytest
 from scipy import stats
 
 import lwa
-from lwa.problems import simulate
-from lwa.reference import find_reference
 from lwa.rivals import SGLD, Austerity, Confidence
 from lwa.rivals.austerity import tail
 from lwa.rivals.metropolis import log_posterior
 from lwa.rivals.problem import Problem, gaussian_of, hold
+from lwa.rivals.problems import simulate
 from lwa.rivals.rival import proposal
 from lwa.rows import as_rows
+from lwa.targets.reference import find_reference
 
 N, DECISIONS = 50_000, 400
 

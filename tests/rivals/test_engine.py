@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import lwa
-from lwa import blocks
 from lwa.rivals import Metropolis
 from lwa.rivals.record import Record, Steps
+from lwa.run import loop as blocks
 from tests.rivals import conjugate
 
 Y = np.random.default_rng(0).normal(3.0, 1.0, 400)
@@ -130,7 +130,7 @@ def test_a_sequence_by_all_its_rows():
 
 
 def arma_series():
-    from lwa.problems import arma_series
+    from lwa.rivals.problems import arma_series
 
     return arma_series(2000, 1)
 
@@ -233,6 +233,6 @@ def test_a_walk_that_comes_from_afar_shrinks_to_its_target_as_soon_as_lwas_does(
         lambda theta: -0.5 * (theta["a"] ** 2 + theta["b"] ** 2) / 100,
         init={"a": 20.0, "b": -20.0},
     )
-    kernel = lwa.parameters.Blockwise([["a"], ["b"]], target_accept=0.3)
+    kernel = lwa.kernels.Blockwise([["a"], ["b"]], target_accept=0.3)
     fit = run("metropolis", model, y, kernel=kernel, reference=False, tune=500, draws=500, chains=4)
     assert 0.2 < fit.sample_stats["accepted"].mean() < 0.4

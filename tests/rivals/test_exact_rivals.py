@@ -33,7 +33,7 @@ def test_blocks_of_parameters_one_at_a_time(reference):
         {"one": 0.0, "two": 0.0},
     )
     fit = lwa.rivals.sample(
-        "metropolis", model, data, kernel=lwa.parameters.Blockwise(target_accept=0.4), reference=reference,
+        "metropolis", model, data, kernel=lwa.kernels.Blockwise(target_accept=0.4), reference=reference,
         draws=4000, tune=1000, chains=4, seed=2, progress=False,
     )  # fmt: skip
     steps = np.stack([np.diff(fit.posterior[name], axis=1) != 0 for name in ("one", "two")])
@@ -55,4 +55,4 @@ def test_blocks_of_parameters_one_at_a_time(reference):
 def test_blocks_that_name_no_parameter_are_refused():
     model = lwa.Model(lambda mu, y: -0.5 * (y - mu) ** 2, lambda mu: -0.5 * mu**2, init=0.0)
     with pytest.raises(lwa.InputError, match="'nu'"):
-        lwa.rivals.sample("metropolis", model, np.zeros(10), kernel=lwa.parameters.Blockwise([["nu"]]), progress=False)
+        lwa.rivals.sample("metropolis", model, np.zeros(10), kernel=lwa.kernels.Blockwise([["nu"]]), progress=False)

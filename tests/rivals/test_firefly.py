@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import lwa
-from lwa.demo import logistic
 from lwa.errors import InputError
 from lwa.rivals import Firefly, JaakkolaJordan, StudentT, bounds, engine, firefly
+from lwa.rivals.demo import logistic
 from lwa.rivals.firefly import Own, log_expm1
 from lwa.rivals.problem import Gaussian, Problem
 from lwa.rows.units import Stretch

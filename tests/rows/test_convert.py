@@ -26,8 +26,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from lwa.errors import DataError, InputError
-from lwa.progress import Display
-from lwa.rows import as_rows, conversion, convert, encoding, formats, open_store, shards, sources, survey
+from lwa.rows import as_rows, convert, open_store, survey
+from lwa.rows.store import conversion, encoding, formats, shards
+from lwa.rows.store import table_source as sources
+from lwa.user.progress import Display
 
 COLUMNS = {
     "x": np.linspace(-1, 1, 50),

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lwa.randomness import Purpose
+from lwa.backend.random import Purpose
 from lwa.rows import as_rows, mapped, write_store
 from lwa.rows.chunked import Chunked
-from lwa.settings import Swap
+from lwa.run.settings import Swap
 from lwa.subsets.chain import SubsetChain
 from lwa.subsets.weights import as_weight
 from lwa.summaries.per_row import Statistic, nothing
@@ -26,7 +26,7 @@ def rows(tmp_path):
 
 def store(folder, shard_bytes=100_000):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lwa.rows.conversion.SHARD_BYTES", shard_bytes)
+        patch.setattr("lwa.rows.store.conversion.SHARD_BYTES", shard_bytes)
         parts = np.array_split(NUMBERS, 7)
         return write_store(({name: part[:, i] for i, name in enumerate("abc")} for part in parts), folder)
 

@@ -14,12 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import lwa
+from lwa.data.data import lay_out
 from lwa.errors import DataError, InputError
 from lwa.executors import Dask, Processes, Serial
-from lwa.layout import lay_out
-from lwa.rows import StoreRows, as_rows, convert, on_workers, parquet_parts, passes
-from lwa.rows.formats import Parquet
-from lwa.rows.on_workers import PartedRows, RowsOnWorkers, rows_on_workers
+from lwa.rows import StoreRows, as_rows, convert, passes
+from lwa.rows.store.formats import Parquet
+from lwa.rows.workers import on_workers, parquet_parts
+from lwa.rows.workers.on_workers import PartedRows, RowsOnWorkers, rows_on_workers
 
 rng = np.random.default_rng(3)
 N = 60
@@ -208,7 +209,7 @@ def test_what_a_conversion_refuses(first, second, message, tmp_path):
 
 
 def test_too_many_levels_in_all(tmp_path, monkeypatch):
-    monkeypatch.setattr("lwa.rows.encoding.MOST_LEVELS", 5)  # no part has more, all have six
+    monkeypatch.setattr("lwa.rows.store.encoding.MOST_LEVELS", 5)  # no part has more, all have six
     with pytest.raises(DataError, match="column 'color' has more than 5 different values"):
         rows_on_workers(several(tmp_path / "data"), Counting())
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import lwa
-from lwa.layout import lay_out
+from lwa.data.data import lay_out
 from lwa.rows import as_rows
 from lwa.rows import parts as module
 from lwa.rows.parts import Parts, parts_by

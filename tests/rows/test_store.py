@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lwa
+from lwa.data.data import lay_out
 from lwa.errors import DataError, InputError
-from lwa.layout import lay_out
-from lwa.progress import Display
-from lwa.rows import Rows, StoreRows, as_rows, conversion, convert, formats, open_store
-from lwa.rows.cache import cache_folder
+from lwa.rows import Rows, StoreRows, as_rows, convert, open_store
+from lwa.rows.store import conversion, formats
+from lwa.rows.store.cache import cache_folder
+from lwa.user.progress import Display
 
 COLUMNS = {
     "x": np.sin(np.arange(40.0)),

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lwa
-from lwa.randomness import Purpose
+from lwa.backend.random import Purpose
 from lwa.rows import as_rows
 from lwa.rows.survey import visited
 from lwa.subsets import Free, Gaussian, Laplace, Swap

@@ -11,15 +11,15 @@ from scipy import stats
 import lwa
 from lwa import algorithm
 from lwa.algorithm import Candidate
-from lwa.calibration import calibrate
-from lwa.demo import logistic
-from lwa.reference import find_reference
+from lwa.rivals.demo import logistic
 from lwa.rows import as_rows
 from lwa.subsets import Epanechnikov, Gaussian, Laplace, Swap
 from lwa.subsets.chain import SubsetChain
 from lwa.subsets.leverage import CELL, UNIFORM_SHARE, find_leverage, laid_out
 from lwa.summaries import Curvature
 from lwa.summaries.summary import Statistic
+from lwa.targets.calibration import calibrate
+from lwa.targets.reference import find_reference
 
 Y = np.array([-1.0, 0.2, 0.9, 3.0])
 Q = np.array([0.1, 0.2, 0.3, 0.4])

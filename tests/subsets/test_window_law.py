@@ -13,7 +13,7 @@ import lwa
 from lwa.rows.parts import Parts
 from lwa.rows.units import windows_in
 from lwa.subsets import Epanechnikov, Gaussian, Laplace, Window
-from lwa.subsets.window_law import (
+from lwa.subsets.windows.law import (
     WindowDraws,
     draw_page,
     log_hastings,
@@ -24,7 +24,7 @@ from lwa.subsets.window_law import (
     propose,
     window_law,
 )
-from lwa.subsets.window_walk import advance, row_of
+from lwa.subsets.windows.walk import advance, row_of
 from lwa.summaries import WindowStatistic
 from lwa.summaries.window_kernels import moments
 

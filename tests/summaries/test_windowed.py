@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import lwa
-from lwa.compiled import compiled
+from lwa.backend.numba_jit import compiled
 from lwa.rows.parts import Parts
 from lwa.rows.units import windows_in
 from lwa.subsets import Gaussian, Window
-from lwa.subsets.window_law import draw_page, window_law
-from lwa.subsets.window_walk import advance
+from lwa.subsets.windows.law import draw_page, window_law
+from lwa.subsets.windows.walk import advance
 from lwa.summaries import Autocorrelations, Combine, Custom, MinMax, Moments, Quantiles, WindowStatistic, whole_column
 from lwa.summaries import window_kernels as kernels
 

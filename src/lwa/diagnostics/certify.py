@@ -6,6 +6,9 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from lwa.backend.xla import full_precision
+from lwa.data.data import Layout, lay_out
+from lwa.data.lead_in import measured
 from lwa.diagnostics.certificate import RESOLUTION, Certificate, standard_errors_a_bar
 from lwa.diagnostics.draws import at_least_two_chains, draws_of, spread, spread_evenly
 from lwa.diagnostics.gradients import Places, evenly, score
@@ -14,13 +17,10 @@ from lwa.diagnostics.stein import Effects, Evidence, effects, effects_in_worst_d
 from lwa.diagnostics.transitions import Moves, moves, proposals, transition
 from lwa.executors import Executor
 from lwa.executors.executor import require_executor
-from lwa.layout import Layout, lay_out
-from lwa.memory import measured
 from lwa.models.check import labelled
 from lwa.models.model import Model
 from lwa.models.unbound import Unbound, require_model
-from lwa.programs import full_precision
-from lwa.progress import Display
+from lwa.user.progress import Display
 
 MOST_STARTS = 500
 """Draws from which moves start. More parameters need more gradients, but no more moves: these are a second opinion."""

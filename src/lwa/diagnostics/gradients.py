@@ -10,18 +10,18 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
+from lwa.data.data import Layout
 from lwa.errors import InputError, ModelError
-from lwa.layout import Layout
 from lwa.models import numerical, predictors
 from lwa.models.check import named, users_function
 from lwa.models.model import Model
 from lwa.models.on_host import log_priors
-from lwa.progress import Display
 from lwa.rows import Batch, Rows, survey
 from lwa.rows.passes import over_pieces, power_of_two
 from lwa.rows.slots import fill_up, to_rows
 from lwa.rows.survey import visited
 from lwa.rows.units import unit_length
+from lwa.user.progress import Display
 
 EVALUATIONS = 2**20
 """Points and proposals × rows in one compiled call: 4 MiB a temporary array. At 300 of each, blocks of 1024 to 4096

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from lwa.errors import ModelError
-from lwa.models.asking import ask
 from lwa.models.model import Model
 from lwa.models.on_host import on_host, owned, theta_at
+from lwa.models.user_calls import ask
 from lwa.rows import Batch
 from lwa.rows.slots import repeat_to
 

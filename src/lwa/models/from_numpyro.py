@@ -21,7 +21,7 @@ from numpyro.primitives import Messenger
 from lwa.errors import ModelError
 from lwa.models.check import users_function
 from lwa.models.model import Model
-from lwa.models.some_rows import count_of, few_and_one, of_no_row, quoted, same
+from lwa.models.rowwise import count_of, few_and_one, of_no_row, quoted, same
 from lwa.rows import as_rows
 
 type Sites = dict[str, Any]

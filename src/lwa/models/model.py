@@ -11,10 +11,10 @@ import numpy as np
 from jax import Array
 
 from lwa.errors import ModelError
-from lwa.models.asking import as_terms, ask
 from lwa.models.predictors import Predictors
 from lwa.models.recursion import Recursion
 from lwa.models.supports import Support, outside, supports_of
+from lwa.models.user_calls import as_terms, ask
 from lwa.rows.slots import Columns, to_rows
 from lwa.rows.units import Stretch
 

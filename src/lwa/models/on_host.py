@@ -13,8 +13,8 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from lwa.models.asking import as_terms, ask
 from lwa.models.model import Model
+from lwa.models.user_calls import as_terms, ask
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,7 +30,7 @@ from lwa.errors import ModelError
 from lwa.models.check import users_function
 from lwa.models.model import Model
 from lwa.models.precision import precision_kept
-from lwa.models.some_rows import FEW_ROWS, few_and_one, of_no_row, quoted
+from lwa.models.rowwise import FEW_ROWS, few_and_one, of_no_row, quoted
 from lwa.rows import as_rows
 
 with precision_kept():

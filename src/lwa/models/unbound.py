@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Protocol
 from lwa.errors import InputError
 from lwa.executors import Executor
 from lwa.models.model import Model
-from lwa.progress import Display
 from lwa.rows import Rows
+from lwa.user.progress import Display
 
 
 class Bound(Protocol):

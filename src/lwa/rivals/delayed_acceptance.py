@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from lwa.decision import accepts, choose
 from lwa.errors import InputError
-from lwa.parameters.random_walk import Tuning, is_real
+from lwa.kernels.decision import accepts, choose
+from lwa.kernels.random_walk import Tuning, is_real
 from lwa.rivals.problem import Problem
 from lwa.rivals.rival import Info, Rival, first_walk, proposal
 

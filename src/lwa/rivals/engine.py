@@ -15,17 +15,17 @@ import numpy as np
 from jax import Array, lax
 from numpy.typing import NDArray
 
-from lwa.blocks import TUNE_SHARE, Blocks, may_be_kept, told
-from lwa.budget import Budget, Meter
-from lwa.parameters.kernel import Info as Heard
-from lwa.parameters.kernel import Metropolis, steering_gain
-from lwa.progress import Display, Interruption, interruptible
-from lwa.randomness import Purpose, keys
+from lwa.backend.random import Purpose, keys
+from lwa.kernels.kernel import Info as Heard
+from lwa.kernels.kernel import Metropolis, steering_gain
 from lwa.rivals.eager import always_compiled
 from lwa.rivals.problem import Problem
 from lwa.rivals.record import Record, Steps
 from lwa.rivals.rival import Info, Rival, noise_of
-from lwa.settings import keepable
+from lwa.run.budget import Budget, Meter
+from lwa.run.loop import TUNE_SHARE, Blocks, may_be_kept, told
+from lwa.run.settings import keepable
+from lwa.user.progress import Display, Interruption, interruptible
 
 PAGE = 1024
 """Steps in one call of the compiled loop at the most."""

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from lwa.decision import accepts, choose, probability
 from lwa.errors import InputError
-from lwa.parameters.random_walk import Tuning
+from lwa.kernels.decision import accepts, choose, probability
+from lwa.kernels.random_walk import Tuning
 from lwa.rivals.bounds import Bound, Collapsed, collapse, expected_gap, gaps, log_bound_of_all, require_bound
 from lwa.rivals.hyperparameters import require_share
 from lwa.rivals.problem import Problem

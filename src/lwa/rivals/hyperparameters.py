@@ -1,7 +1,7 @@
 """Refusals of hyperparameters that cannot be meant."""
 
 from lwa.errors import InputError
-from lwa.parameters.random_walk import is_real
+from lwa.kernels.random_walk import is_real
 
 
 def require_share(name: str, value: object, example: float) -> None:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from lwa.decision import accepts, choose, probability
-from lwa.parameters.random_walk import Tuning
+from lwa.kernels.decision import accepts, choose, probability
+from lwa.kernels.random_walk import Tuning
 from lwa.rivals.problem import Problem
 from lwa.rivals.rival import Info, Rival, first_walk, proposal
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jax import Array, lax
 
-from lwa.decision import accepts, choose, probability
 from lwa.errors import InputError
-from lwa.parameters.random_walk import is_real
+from lwa.kernels.decision import accepts, choose, probability
+from lwa.kernels.random_walk import is_real
 from lwa.rivals.drawing import permuted
 from lwa.rivals.hyperparameters import require_positive, require_share, require_whole
 from lwa.rivals.problem import Problem

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from lwa.kernels.kernel import Metropolis
+from lwa.kernels.random_walk import RandomWalk
 from lwa.models.model import Model
 from lwa.models.on_host import log_prior, row_terms
-from lwa.parameters.kernel import Metropolis
-from lwa.parameters.random_walk import RandomWalk
-from lwa.reference import Reference, block_size, in_blocks
-from lwa.rows.source import Rows
+from lwa.rows.protocol import Rows
+from lwa.targets.reference import Reference, block_size, in_blocks
 
 
 class Gaussian(NamedTuple):

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from lwa.decision import accepts, choose, probability
 from lwa.errors import InputError, one_of
-from lwa.parameters.random_walk import Tuning, is_real
+from lwa.kernels.decision import accepts, choose, probability
+from lwa.kernels.random_walk import Tuning, is_real
 from lwa.rivals.hyperparameters import require_whole
 from lwa.rivals.problem import Problem
 from lwa.rivals.proxy import READS, remainders, sum_of_expansions

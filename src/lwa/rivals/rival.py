@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from lwa.kernels.autoregressive import Noise
+from lwa.kernels.blockwise import Blockwise
+from lwa.kernels.blockwise import Noise as BlockNoise
+from lwa.kernels.kernel import Metropolis
 from lwa.models.model import Model
-from lwa.parameters.autoregressive import Noise
-from lwa.parameters.blockwise import Blockwise
-from lwa.parameters.blockwise import Noise as BlockNoise
-from lwa.parameters.kernel import Metropolis
 from lwa.rivals.eager import always_compiled
 from lwa.rivals.problem import Problem
 

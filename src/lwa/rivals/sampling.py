@@ -13,29 +13,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa import __version__
-from lwa.blocks import since_the_call
-from lwa.budget import as_budget
+from lwa.backend.random import Purpose, as_seed, generator, keys
+from lwa.data.data import Layout, lay_out
+from lwa.data.lead_in import measured
 from lwa.errors import InputError, LwaWarning, ModelError, one_of
-from lwa.layout import Layout, lay_out
-from lwa.memory import measured
+from lwa.kernels.autoregressive import Autoregressive
+from lwa.kernels.blockwise import Blockwise
+from lwa.kernels.kernel import Metropolis
+from lwa.kernels.random_walk import RandomWalk
 from lwa.models.check import named
 from lwa.models.model import Model
 from lwa.models.unbound import Unbound, require_model
-from lwa.parameters.autoregressive import Autoregressive
-from lwa.parameters.blockwise import Blockwise
-from lwa.parameters.kernel import Metropolis
-from lwa.parameters.random_walk import RandomWalk
-from lwa.progress import Display
-from lwa.randomness import Purpose, as_seed, generator, keys
-from lwa.reference import Reference, find_reference, log_posterior, not_differentiable, reference_at
-from lwa.result import Origin, Result, free_axis
+from lwa.result.result import Origin, Result, free_axis
 from lwa.rivals.engine import Outcome, Plan, carry_out
 from lwa.rivals.problem import Problem, choose_precision, gaussian_of, hold
 from lwa.rivals.record import Steps
 from lwa.rivals.rival import Rival, Setting
 from lwa.rows import Survey, survey
-from lwa.settings import plain, whole, yes_or_no
-from lwa.starts import flat, given_starts
+from lwa.run.budget import as_budget
+from lwa.run.loop import since_the_call
+from lwa.run.settings import plain, whole, yes_or_no
+from lwa.run.starts import flat, given_starts
+from lwa.targets.reference import Reference, find_reference, log_posterior, not_differentiable, reference_at
+from lwa.user.progress import Display
 
 RIVALS = {
     "metropolis": "Metropolis",
@@ -108,7 +108,7 @@ def sample(
     kernel
         `"walk"`, as the papers have it: a random walk, by the curvature at the mode or else by its path; `"gaussian"`,
         `lwa.sample`'s own: from the Gaussian at the mode, whatever θ is, with a walk now and then, and falling back to
-        it where the posterior is not near Gaussian. Or an object of `lwa.parameters` of either kind, or its
+        it where the posterior is not near Gaussian. Or an object of `lwa.kernels` of either kind, or its
         `Blockwise(...)`, one block of parameters at a time.
     options
         The method's own hyperparameters, such as `epsilon=0.01` of `"austerity"`.
@@ -204,7 +204,7 @@ def as_kernel(kernel: Any) -> Metropolis:
     if isinstance(kernel, Autoregressive) and kernel.df == float("inf"):
         return kernel
     raise InputError(
-        f"kernel={kernel!r} is not known. Valid: 'walk', 'gaussian', lwa.parameters.RandomWalk(...), Blockwise(...) or "
+        f"kernel={kernel!r} is not known. Valid: 'walk', 'gaussian', lwa.kernels.RandomWalk(...), Blockwise(...) or "
         "Autoregressive(...) with df=inf."
     )
 

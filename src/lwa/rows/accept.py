@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from lwa.errors import DataError
 from lwa.executors import Executor
-from lwa.progress import Display
-from lwa.rows.cache import rows_at
 from lwa.rows.memory import ArrayRows
-from lwa.rows.source import Rows
+from lwa.rows.protocol import Rows
+from lwa.rows.store.cache import rows_at
 from lwa.rows.tables import is_series, is_table, table_columns
+from lwa.user.progress import Display
 
 
 @runtime_checkable

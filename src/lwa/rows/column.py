@@ -10,7 +10,7 @@ from lwa.errors import InputError
 from lwa.rows.chunked import Chunked
 from lwa.rows.memory import ArrayRows
 from lwa.rows.npy import NpyRows
-from lwa.rows.source import Batch, Rows
+from lwa.rows.protocol import Batch, Rows
 
 type ColumnName = str | int | None
 """A name where the data are a dict or a table, a position where they are a matrix, None where they are one column."""

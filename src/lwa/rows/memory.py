@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from lwa.errors import DataError, InputError
 from lwa.rows.chunked import Chunked, scan
-from lwa.rows.source import Batch, label
+from lwa.rows.protocol import Batch, label
 from lwa.rows.tables import is_series, series_columns
 
 _REMEDIES = {

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lwa.errors import DataError
 from lwa.rows.memory import ArrayRows, require_size
-from lwa.rows.source import Batch
+from lwa.rows.protocol import Batch
 
 
 @dataclass(frozen=True, eq=False)

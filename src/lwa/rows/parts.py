@@ -12,7 +12,7 @@ from lwa.errors import DataError
 from lwa.rows.chunked import Chunked
 from lwa.rows.column import select_column
 from lwa.rows.memory import ArrayRows
-from lwa.rows.source import Batch, Rows, label
+from lwa.rows.protocol import Batch, Rows, label
 from lwa.rows.tables import pandas_index
 
 BLOCK = 2**20

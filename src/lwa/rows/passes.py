@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lwa.errors import DataError
 from lwa.executors import Executor, Serial, Work
-from lwa.rows.source import Batch, Rows
+from lwa.rows.protocol import Batch, Rows
 from lwa.rows.units import Stretch, unit_length
 
 ALIGNED = 2**16

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from lwa.errors import DataError
 from lwa.rows.memory import check_numeric
 from lwa.rows.passes import over_pieces, power_of_two
-from lwa.rows.source import Batch, Rows, label, named
+from lwa.rows.protocol import Batch, Rows, label, named
 
 # Large enough that Python's share of a pass vanishes, small enough for the last-level cache.
 _BLOCK_BYTES = 8 * 2**20

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lwa.errors import DataError
 from lwa.rows.chunked import Chunked
-from lwa.rows.source import label
+from lwa.rows.protocol import label
 
 
 @dataclass(frozen=True, eq=False)

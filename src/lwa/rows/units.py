@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.rows.parts import Parts, by_run
-from lwa.rows.source import Rows
+from lwa.rows.protocol import Rows
 
 type Spans = Callable[[NDArray[np.int64]], "Span"]
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from lwa.backend.random import Purpose
 from lwa.errors import InputError
-from lwa.randomness import Purpose
 from lwa.subsets.chain import Chain
 
 REFRESH_RATE = 0.25

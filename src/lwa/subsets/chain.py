@@ -12,13 +12,13 @@ from jax import Array
 from numpy.typing import NDArray
 
 from lwa.algorithm import Candidate, Subset, assess, write
-from lwa.calibration import Calibration
-from lwa.randomness import Purpose, generator
+from lwa.backend.random import Purpose, generator
 from lwa.rows import Batch, Rows
 from lwa.subsets.leverage import Leverage
 from lwa.subsets.moves import Move
 from lwa.subsets.weights import Weight
-from lwa.target import Given
+from lwa.targets.calibration import Calibration
+from lwa.targets.target import Given
 
 BURN_IN_RENEWALS = 5
 """U's burn-in ends once it has renewed its n rows about so often."""

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.models.model import Model
-from lwa.reference import Reference
 from lwa.rows import Rows
 from lwa.rows.passes import over_pieces, power_of_two
 from lwa.rows.units import unit_length
 from lwa.summaries.curvature import row_sizes
+from lwa.targets.reference import Reference
 
 UNIFORM_SHARE = 0.2
 """α: no row counts more than five times a uniform one, and n = 1000 rows still hold 13 of each of 60 rare levels."""

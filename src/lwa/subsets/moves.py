@@ -15,7 +15,7 @@ type Proposals = tuple[NDArray[np.int32], NDArray[np.int64]]
 
 
 class Move(ABC):
-    """R(U, ·), symmetric: R(U, U') = R(U', U), except for `Window`, whose ratio `subsets/window_law.py` has."""
+    """R(U, ·), symmetric: R(U, U') = R(U', U), except for `Window`, whose ratio `subsets/windows/law.py` has."""
 
     exchange: ClassVar[bool]
     """Whether incoming rows must be new to U (else the proposal is a self-loop)."""

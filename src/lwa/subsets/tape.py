@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from lwa.algorithm import Subset, spread
 from lwa.rows.slots import Columns, to_columns
 from lwa.subsets.chain import Chain, Page
-from lwa.target import Given, as_held
+from lwa.targets.target import Given, as_held
 
 
 class Entries(NamedTuple):

@@ -21,7 +21,7 @@ class Weight(ABC):
     @property
     @abstractmethod
     def log_of_number(self) -> Callable[[float], float]:
-        """The same as a plain function of a number, which `lwa.compiled` compiles."""
+        """The same as a plain function of a number, which `lwa.backend.numba_jit` compiles."""
 
 
 @dataclass(frozen=True)

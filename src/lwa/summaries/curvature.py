@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from lwa.errors import InputError
 from lwa.models import numerical
 from lwa.models.model import Model
-from lwa.reference import Reference
 from lwa.rows import Batch
 from lwa.rows.slots import double, repeat_to
 from lwa.rows.units import unit_length
 from lwa.summaries.summary import Gathering, Statistic, Summary
+from lwa.targets.reference import Reference
 
 CHEAP = 200
 """Numbers a row, up to which filling up costs less than another program."""

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.compiled import compiled
+from lwa.backend.numba_jit import compiled
 from lwa.summaries.window_kernels import Vector, interpolated, product_at, standardise
 
 BLOCK = 2**18

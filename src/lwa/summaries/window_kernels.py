@@ -1,4 +1,4 @@
-"""S of one window, as plain functions that write into `out`; `lwa.compiled` compiles them.
+"""S of one window, as plain functions that write into `out`; `lwa.backend.numba_jit` compiles them.
 
 Sums run in a fixed order, four at a time: fast without leave to reorder, so every machine finds the same bits.
 """

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.compiled import compiled, compiled_summary
+from lwa.backend.numba_jit import compiled, compiled_summary
 from lwa.errors import InputError, LwaWarning
 from lwa.rows import Batch
 from lwa.rows.column import ColumnName, select_column

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from lwa.errors import InputError
 from lwa.models.glm.formula import Formula, Term
-from lwa.rows.encoding import Level
+from lwa.rows.store.encoding import Level
 
 WRITTEN_OUT = 8
 """Columns of a term, at the most, that a row holds as numbers."""

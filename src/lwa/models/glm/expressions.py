@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import DataError, InputError
-from lwa.rows.encoding import Level
+from lwa.rows.store.encoding import Level
 
 type Levels = Mapping[str, tuple[Level, ...]]
 """What codes stand for, by column."""

@@ -13,9 +13,9 @@ from lwa.executors import Executor
 from lwa.models.glm.expressions import Expression, Levels
 from lwa.models.glm.recipe import Held, Learned, ReadRows, Recipe, selected
 from lwa.rows import Batch, Rows
-from lwa.rows.encoding import Level
-from lwa.rows.levels import require_one_kind
 from lwa.rows.passes import over_pieces, spread
+from lwa.rows.store.encoding import Level
+from lwa.rows.store.levels import require_one_kind
 
 BLOCK = 2**16
 """Rows that are looked at together."""

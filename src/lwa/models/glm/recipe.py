@@ -13,8 +13,8 @@ from lwa.models.glm.expressions import Expression
 from lwa.models.glm.families import Family
 from lwa.models.glm.formula import Formula
 from lwa.rows import Batch, Rows
-from lwa.rows.encoding import Level
 from lwa.rows.passes import blocks_between
+from lwa.rows.store.encoding import Level
 
 type Columns = Mapping[str, NDArray[Any]]
 

@@ -24,11 +24,11 @@ from lwa.models.glm.priors import Priors, check_priors, described, priors_of, st
 from lwa.models.glm.recipe import Held, ReadRows, Recipe
 from lwa.models.model import Model
 from lwa.models.unbound import Unbound
-from lwa.progress import Display
 from lwa.rows import Rows
-from lwa.rows.cache import rows_at
-from lwa.rows.levels import coded_rows, column_names
 from lwa.rows.passes import spread
+from lwa.rows.store.cache import rows_at
+from lwa.rows.store.levels import coded_rows, column_names
+from lwa.user.progress import Display
 
 
 def glm(

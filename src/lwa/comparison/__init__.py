@@ -1,6 +1,0 @@
-"""The same model and data by several methods under one budget: one table, one figure."""
-
-from lwa.comparison.methods import Lwa
-from lwa.comparison.table import Comparison, Line
-
-__all__ = ["Comparison", "Line", "Lwa"]

@@ -1,0 +1,93 @@
+"""Draws that are summarised on the device: nothing of them but the last few ever leaves it."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from lwa.diagnostics.running import Running, more, spread
+from lwa.engine.cohort import Moves
+from lwa.engine.recorder import Kept, Recorder
+
+COUNTED = 2**19
+"""Draws of a block that are counted by cell, more or less: threads that count in one cell wait for each other, and half
+a million a block leave quantiles nothing to gain."""
+
+
+class RecorderOnDevice(Recorder):
+    """A recorder of chains that move in step, of whose draws a summary is kept and the `last` few of each chain."""
+
+    def __init__(self, chains: int, thinning: int, n: int, last: int) -> None:
+        super().__init__(chains, thinning, n, {}, last)
+        self.last = last
+        self.pending: Moves | None = None  # since the last kept draw
+        self.fresh: list[Kept] = []  # draws that no summary has seen, on the device
+        self.tail: list[Kept] = []  # the last ones that it has seen, there too
+
+    def add(self, moves: Moves, first: int = 0) -> None:
+        """Thin these moves where they are."""
+        joined = moves if self.pending is None else jax.tree.map(lambda *p: jnp.concatenate(p), self.pending, moves)
+        groups, rest = divmod(len(joined.theta), self.thinning)
+        self.pending = None if not rest else jax.tree.map(lambda leaf: leaf[-rest:], joined)
+        self.open[3] = rest
+        if groups:
+            self.fresh.append(thinned(joined, groups, self.thinning, self.n))
+
+    def summarised(self, running: Running) -> Running:
+        """The summary with the draws that it has not seen. The last ones stay on the device until they are asked."""
+        for draws in self.fresh:
+            running = updated(running, draws.theta)
+            self.counts += draws.lp.shape[1]
+            self.tail.append(draws)
+            while sum(part.lp.shape[1] for part in self.tail[1:]) >= self.last:
+                self.tail.pop(0)
+        self.fresh = []
+        return running
+
+    def bring_home(self) -> None:
+        """The last draws of each chain, from the device."""
+        parts = jax.tree.map(lambda *leaves: np.concatenate(leaves, 1), *map(on_host, self.tail)) if self.tail else None
+        self.tail = []
+        if parts is not None:
+            there = jax.tree.map(lambda leaf: leaf[:, -self.last :], parts)
+            self.counts -= there.lp.shape[1]
+            self.taken = self.count
+            self.put(there._replace(theta=there.theta.astype(np.float64)))
+
+
+def on_host(draws: Kept) -> Kept:
+    """As NumPy's arrays."""
+    return jax.tree.map(np.asarray, draws)
+
+
+@partial(jax.jit, static_argnames=("groups", "thinning"))
+def thinned(moves: Any, groups: int, thinning: int, n: int) -> Kept:
+    """One draw in so many moves, `(chains, draws, ...)`."""
+
+    def by_group(leaf: Array) -> Array:
+        return leaf[: groups * thinning].reshape(groups, thinning, *leaf.shape[1:])
+
+    def last(leaf: Array) -> Any:
+        return jnp.swapaxes(by_group(leaf)[:, -1], 0, 1)
+
+    def total(leaf: Array) -> Any:
+        return jnp.swapaxes(by_group(leaf).sum(1), 0, 1)
+
+    return Kept(
+        last(moves.theta), last(moves.log_density), total(moves.acceptance) / thinning, last(moves.accepted),
+        total(moves.refreshed) / thinning, last(moves.distance), total(moves.evaluations).astype(jnp.int64) * n,
+        {},
+    )  # fmt: skip
+
+
+@partial(jax.jit, donate_argnames=("running",))
+def updated(running: Running, theta: Array) -> Running:
+    """The summary with more draws, `(chains, draws, k)`. Of very many, some from all over are counted by cell."""
+    draws = jnp.swapaxes(theta, 0, 1).astype(jnp.float64)
+    every = -(-draws.shape[0] * draws.shape[1] // COUNTED)
+    some = spread(running.sketch, draws[-1::-every])
+    ends = some._replace(low=jnp.minimum(some.low, draws.min((0, 1))), high=jnp.maximum(some.high, draws.max((0, 1))))
+    return Running(more(running.moments, draws), ends)

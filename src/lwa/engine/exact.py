@@ -1,0 +1,180 @@
+"""Surrogate transitions: K moves on π(·|Y_U), then one decision by the full posterior π, which leaves π invariant.
+
+Given U, the K moves are reversible for π_U, so θ → θ′ has the Hastings ratio π_U(θ)/π_U(θ′), and
+
+    accept θ′ with probability min(1, π(θ′) π_U(θ) / π(θ) π_U(θ′))
+
+is Metropolis-Hastings on π, whatever U is, as long as U does not look at θ. One streamed pass over the rows scores the
+proposals of all chains at once. What is refused measures how far π_U is from π. (Liu's surrogate transitions; Christen
+and Fox's delayed acceptance.)
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from lwa.algorithm import Subset, Tape
+from lwa.backend.random import Purpose, generator
+from lwa.engine.cohort import Problem, blank_page, first_state, page_noise
+from lwa.engine.recorder import added_up
+from lwa.engine.remote_cohort import Playing
+from lwa.kernels.decision import accepts, probability
+from lwa.kernels.kernel import ADDED_UP, Info
+from lwa.rows.slots import to_columns
+from lwa.targets.reference import log_posterior
+from lwa.targets.target import Given, as_held
+
+
+class Corrected(NamedTuple):
+    """What came of one surrogate transition of each chain; arrays are `(chains, ...)`."""
+
+    theta: NDArray[np.float64]
+    log_posterior: NDArray[np.float64]
+    acceptance: NDArray[np.float64]
+    accepted: NDArray[np.bool_]
+    refreshed: NDArray[np.float64]  # share of U proposals accepted since the last transition
+    distance: NDArray[np.float64]
+    evaluations: NDArray[np.int64]  # of U's rows since the last transition
+    extra: dict[str, NDArray[Any]]  # the kernel's own, as `recording.Kept` has it
+
+
+class Streams(NamedTuple):
+    """Where a surrogate's randomness comes from, and how much of it was used before."""
+
+    subset: Purpose
+    theta: Purpose
+    decision: Purpose
+    used: int = 0
+
+
+ALONGSIDE = Streams(Purpose.EXACT_SUBSET, Purpose.EXACT_THETA, Purpose.EXACT)
+"""Those of `exact=True`."""
+
+
+class Surrogate:
+    """θ moves on π_U while U holds still, between corrections: one θ or several for each chain's U.
+
+    `theta` is `(chains * several, d)`, chain after chain, `tuning` what each chain's kernel has learnt.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        chains: Sequence[int],
+        theta: NDArray[Any],
+        tuning: Any,
+        steps: int,
+        streams: Streams = ALONGSIDE,
+    ) -> None:
+        self.problem, self.chains, self.steps, self.streams = problem, chains, steps, streams
+        self.several = len(theta) // len(chains)
+        self.names = [chain * self.several + i for chain in chains for i in range(self.several)]
+        subsets = problem.subsets
+        # A U chain of its own: where the tape of tune ended depends on how far it had run ahead.
+        self.U: Subset = subsets.burn_in(subsets.start(chains), chains)[0]
+        self.tuning = self._each(tuning)
+        self.theta: NDArray[Any] = np.asarray(theta, problem.dtype)
+        self.done = streams.used
+        self.refreshed = self.distance = np.empty(0)
+        self.evaluations: NDArray[np.int64] = np.empty(0, np.int64)
+        self.extra: dict[str, NDArray[Any]] = {}
+
+    def _each(self, of_chains: Any) -> Any:
+        """What belongs to a chain, for each of its θ."""
+        if self.several == 1:
+            return of_chains
+        return jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf), self.several, axis=0), of_chains)
+
+    def propose(self) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """θ′ after K moves given a new U, and log π_U(θ)/π_U(θ′)."""
+        problem, subsets = self.problem, self.problem.subsets
+        self.U, page = subsets.advance(self.U, self.chains, self.done, self.streams.subset)
+        self.refreshed, self.distance = self._each((page.accepted.mean(0), page.distance[-1]))
+        columns = self._each(to_columns(subsets.take(self.U), problem.dtype, axis=1))
+        given, counts = self._each((as_held(subsets.given(self.U), problem.dtype), subsets.counts(self.U)))
+        state = first_state(problem, columns, self.theta, given, counts)
+        state = state._replace(tuning=jax.tree.map(jnp.array, self.tuning))  # `play` takes the state's memory over
+        before = np.asarray(state.terms.log_density)
+        room = blank_page(problem, state, self.steps)
+        state, made = problem.play(state, room, self._tape(given), 0, self.steps, problem.target, problem.kernel)
+        self.evaluations, self.extra = told(jax.tree.map(np.asarray, made.info))
+        with np.errstate(invalid="ignore"):  # -inf both times where U is infeasible: NaN, so that it is refused
+            return np.asarray(state.theta), before - np.asarray(state.terms.log_density)
+
+    def _tape(self, given: Given | None) -> Tape:
+        """K moves during which no row comes in."""
+        problem, shape = self.problem, (self.steps, len(self.names))
+        noise = jax.device_put(page_noise(problem, self.streams.theta, self.names, self.done, self.steps))
+        none = to_columns(problem.subsets.rows.take(np.empty(0, np.int64)), problem.dtype)
+        rows = jax.tree.map(lambda leaf: jnp.zeros((*shape, *leaf.shape), leaf.dtype), none)
+        still = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.steps, *leaf.shape)), given)
+        return Tape(jnp.zeros((*shape, 0), jnp.int32), rows, noise, jnp.zeros(shape, problem.dtype), still)
+
+    def decide(
+        self,
+        proposed: NDArray[Any],
+        log_surrogate: NDArray[np.float64],
+        old: NDArray[np.float64],
+        new: NDArray[np.float64],
+    ) -> Corrected:
+        """Accept or refuse by the full posterior, `old` at θ and `new` at θ′."""
+        log_u = np.array([self._decision(name) for name in self.names])
+        with np.errstate(invalid="ignore"):
+            log_ratio = np.where(new > -np.inf, new - old + log_surrogate, -np.inf)
+        accept = np.asarray(accepts(jnp.asarray(log_u), jnp.asarray(log_ratio)))
+        self.theta = np.where(accept[:, None], proposed, self.theta)
+        self.done += 1
+        return Corrected(
+            self.theta.astype(np.float64),
+            np.where(accept, new, old),
+            np.asarray(probability(jnp.asarray(log_ratio))),
+            accept,
+            self.refreshed,
+            self.distance,
+            self.evaluations,
+            self.extra,
+        )
+
+    def _decision(self, name: int) -> float:
+        """The log uniform of one correction."""
+        return float(np.log(generator(self.problem.seed, self.streams.decision, name, self.done).random()))
+
+
+def told(info: Info) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
+    """What K moves read and what the kernel has to say of them, from arrays `(K, ...)`."""
+    extra = {
+        name: added_up(name, values.sum(0, dtype=np.int64)) if name in ADDED_UP else values[-1]
+        for name, values in info.extra.items()
+    }
+    return info.evaluations.sum(0, dtype=np.int64), extra
+
+
+def surrogates_of(cohorts: Sequence[Playing], steps: int) -> list[Surrogate]:
+    """Every cohort as it stands after tune, for corrections every so many moves."""
+    with jax.enable_x64(True):
+        return [
+            Surrogate(cohort.problem, cohort.chains, np.asarray(cohort.state.theta), cohort.state.tuning, steps)
+            for cohort in cohorts
+        ]
+
+
+def correct(
+    surrogates: Sequence[Surrogate], problem: Problem, values: list[NDArray[np.float64]] | None
+) -> tuple[list[Corrected], list[NDArray[np.float64]]]:
+    """One surrogate transition of every chain, for one pass over the rows (two for the first)."""
+    model, rows = problem.target.model, problem.full
+    with jax.enable_x64(True):
+        sizes = np.cumsum([len(surrogate.theta) for surrogate in surrogates])[:-1]
+        if values is None:
+            values = np.split(log_posterior(model, rows, np.concatenate([s.theta for s in surrogates])), sizes)
+        proposals = [surrogate.propose() for surrogate in surrogates]
+        scored = np.split(log_posterior(model, rows, np.concatenate([theta for theta, _ in proposals])), sizes)
+        done = [
+            surrogate.decide(theta, log_surrogate, old, new)
+            for surrogate, (theta, log_surrogate), old, new in zip(surrogates, proposals, values, scored, strict=True)
+        ]
+    return done, [one.log_posterior for one in done]

@@ -1,0 +1,129 @@
+"""Algorithm 1 for models that JAX cannot trace: lines 7-11 in a Python loop over the same tape.
+
+Proposals, sums and decisions are the compiled ones of every other run, on the same randomness; only the log-likelihood
+and the log prior are called from Python, once a chain and move.
+"""
+
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from lwa.algorithm import Draw, State, Tape
+from lwa.kernels.kernel import Metropolis, metropolis
+from lwa.models.on_host import log_priors, row_terms
+from lwa.targets.target import Given, Target, Terms
+
+
+def play_on_host(
+    state: State, draws: Draw, tape: Tape, start: int, stop: int, target: Target, kernel: Metropolis
+) -> tuple[State, Draw]:
+    """What `algorithm.play` does, written onto the NumPy arrays of `state` and `draws`."""
+    tape = jax.tree.map(np.asarray, tape)
+    for t in range(start, stop):
+        entry = jax.tree.map(lambda leaf, t=t: leaf[t], tape)
+        changed = np.flatnonzero((entry.slots < state.terms.rows.shape[-1]).any(-1))
+        if len(changed):
+            exchange_rows(state, entry, changed)
+            state = state._replace(terms=renew(state, entry, changed, target))
+        state, draw = move(state, entry, target, kernel)
+        jax.tree.map(lambda page, new, t=t: np.copyto(page[t], new), draws, draw)
+    return state, draws
+
+
+def exchange_rows(state: State, entry: Tape, changed: NDArray[np.intp]) -> None:
+    """Y_U with the incoming rows in their slots, for the chains whose U changed."""
+
+    def put(new: Any, old: Any) -> None:
+        for c in changed:
+            old[c][..., entry.slots[c]] = new[c]
+
+    jax.tree.map(put, (entry.rows, entry.counts), (state.rows, state.counts))
+
+
+def renew(state: State, entry: Tape, changed: NDArray[np.intp], target: Target) -> Terms:
+    """The log target at θ once U has changed, as `Target.refresh` has it: only incoming rows, or all if θ is put
+    elsewhere."""
+    terms = np.array(state.terms.rows)
+    if entry.given is not None and entry.given.transport is not None:
+        at = np.asarray(transported(target, state.theta, entry.given))
+        for c in changed:
+            terms[c] = terms_of(target, at, state.rows, c)
+    else:
+        at = np.asarray(state.theta)
+        for c in changed:
+            terms[c, entry.slots[c]] = terms_of(target, at, entry.rows, c)
+    return summed(target, state.theta, state.terms.prior, terms, entry.given, state.counts)
+
+
+def move(state: State, entry: Tape, target: Target, kernel: Metropolis) -> tuple[State, Draw]:
+    """Lines 7-9 for every chain: propose together, evaluate one by one, decide together."""
+    proposed, log_hastings, at = propose(entry.noise, state.tuning, state.theta, entry.given, target, kernel)
+    new = terms_at(target, np.asarray(proposed), np.asarray(at), state.rows)
+    own, given = state._replace(rows=None), entry._replace(slots=None, rows=None, counts=None)
+    theta, terms, tuning, draw = decide(own, given, proposed, log_hastings, new, target, kernel)
+    return state._replace(theta=theta, terms=terms, tuning=tuning), draw
+
+
+def evaluate_on_host(target: Target, theta: Any, rows: Any, given: Given | None, counts: Any) -> Terms:
+    """The log target of each chain at its θ given its own rows."""
+    at = np.asarray(transported(target, theta, given))
+    prior, terms = terms_at(target, np.asarray(theta), at, rows)
+    return summed(target, theta, prior, terms, given, counts)
+
+
+def terms_at(target: Target, theta: NDArray[Any], at: NDArray[Any], rows: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """log p at θ and log f(Y_k|·) where U puts it, chain by chain."""
+    prior = log_priors(target.model, theta)
+    return prior, np.stack([terms_of(target, at, rows, c) for c in range(len(theta))])
+
+
+def terms_of(target: Target, at: NDArray[Any], rows: Any, c: int) -> NDArray[np.float64]:
+    """log f(Y_k|θ) of one chain's rows."""
+    return row_terms(target.model, at[c], jax.tree.map(lambda leaf: np.moveaxis(np.asarray(leaf)[c], -1, 0), rows))
+
+
+@jax.jit
+def transported(target: Target, theta: Array, given: Given | None) -> Array:
+    """θ̂ + A_U δ, or θ."""
+    return jax.vmap(target.transported)(theta, given)
+
+
+@jax.jit
+def summed(target: Target, theta: Array, prior: Array, rows: Array, given: Given | None, counts: Array | None) -> Terms:
+    """The log target from its terms."""
+    return jax.vmap(target.summed)(theta, prior, rows, given, counts)
+
+
+@partial(jax.jit, static_argnames=("kernel",))
+def propose(
+    noise: Any, tuning: Any, theta: Array, given: Given | None, target: Target, kernel: Metropolis
+) -> tuple[Array, Array, Array]:
+    """Line 7: θ', its Hastings term and where U puts it."""
+
+    def one(noise: Any, tuning: Any, theta: Array, given: Given | None) -> tuple[Array, Any, Array]:
+        proposed, log_hastings = kernel.propose(noise, tuning, theta)
+        return proposed, log_hastings, target.transported(proposed, given)
+
+    return jax.vmap(one)(noise, tuning, theta, given)
+
+
+@partial(jax.jit, static_argnames=("kernel",))
+def decide(
+    state: State, entry: Tape, proposed: Array, log_hastings: Array, new: Any, target: Target, kernel: Metropolis
+) -> tuple[Array, Terms, Any, Draw]:
+    """Lines 8-9, and what the kernel learns."""
+
+    def one(
+        state: State, entry: Tape, proposed: Array, log_hastings: Array, new: Any
+    ) -> tuple[Array, Terms, Any, Draw]:
+        prior, rows = new
+        terms = target.summed(proposed, prior, rows, entry.given, state.counts)
+        theta, terms, info = metropolis(entry.noise.log_u, state.theta, state.terms, proposed, terms, log_hastings)
+        tuning = kernel.steer(state.tuning, entry.noise, info, entry.gain)
+        return theta, terms, tuning, Draw(theta, terms.log_density, info)
+
+    return jax.vmap(one)(state, entry, proposed, log_hastings, new)

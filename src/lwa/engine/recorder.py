@@ -1,0 +1,193 @@
+"""From θ moves to kept draws: every `thinning`-th transition of Algorithm 1, with what happened since the last one."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from lwa.engine.cohort import Moves
+from lwa.kernels.kernel import ADDED_UP
+
+
+class Kept(NamedTuple):
+    """Kept draws; arrays are `(chains, draws, ...)`."""
+
+    theta: NDArray[np.float64]
+    lp: NDArray[np.float64]  # log target given the subset of that moment
+    acceptance_rate: NDArray[np.float64]  # mean over the θ moves since the last kept draw
+    accepted: NDArray[np.bool_]  # the last of those moves
+    subset_accepted: NDArray[np.float64]  # share of U proposals accepted since the last kept draw
+    subset_distance: NDArray[np.float64]
+    n_rows_read: NDArray[np.int64]  # by the log-likelihood since the last kept draw
+    extra: dict[str, NDArray[Any]]  # the kernel's own, added up since the last kept draw or that of the last move
+
+
+class Recorder:
+    """The kept draws of all chains, as their moves come in; `extra` has a zero of all that the kernel tells besides.
+
+    Draws lie in one buffer `(chains, room, ...)`, which grows where `room` was not foreseen. Chains may be some draws
+    apart, since only the end of a transition is kept.
+    """
+
+    def __init__(self, chains: int, thinning: int, n: int, extra: Mapping[str, np.generic], room: int = 0) -> None:
+        self.thinning, self.n, self.room = thinning, n, room
+        self.added = [name for name in extra if name in ADDED_UP]
+        self.buffer: Kept | None = None  # as long as there are no draws
+        self.counts: NDArray[np.int64] = np.zeros(chains, np.int64)  # draws of each chain so far
+        self.taken = 0  # how many of them are held elsewhere
+        # Since the last kept draw: moves, acceptance, refreshes, transitions, evaluations, and the kernel's own.
+        self.open: NDArray[np.int64] = np.zeros((5 + len(self.added), chains), np.int64)
+
+    def add(self, moves: Moves, first: int = 0) -> None:
+        """Keep what is due among these moves of a cohort, whose chains are the `first`-th and those after it.
+
+        Sums are of whole numbers, acceptance in units of 2⁻³²: so where a run is cut into blocks changes no bit. A
+        cohort may be filled up with chains that the run does not have.
+        """
+        chains = min(moves.ends.shape[1], len(self.counts) - first)
+        own = slice(first, first + chains)
+        moves = jax.tree.map(lambda leaf: leaf[:, :chains], moves)
+        if moves.ends.all() and all(len(np.unique(held[own])) == 1 for held in (self.counts, self.open[3])):
+            self._add_in_step(moves, own)
+            return
+        acceptance = np.rint(moves.acceptance * 2.0**32).astype(np.int64)
+        counts = [moves.refreshed, moves.ends, moves.evaluations, *(moves.extra[name] for name in self.added)]
+        running = np.stack([np.ones_like(acceptance), acceptance, *counts]).cumsum(axis=1) + self.open[:, None, own]
+        chain, move = np.nonzero((moves.ends & (running[3] % self.thinning == 0)).T)
+        due = running[:, move, chain]
+        new = np.bincount(chain, minlength=chains)
+        firsts = (np.cumsum(new) - new)[new > 0]
+        since = np.diff(due, axis=1, prepend=0)
+        since[:, firsts] = due[:, firsts]  # each chain's first is counted from the block before
+        made, accepted, refreshes, transitions, evaluations, *sums = since
+        draws = Kept(
+            moves.theta[move, chain].astype(np.float64),
+            moves.log_density[move, chain],
+            accepted / (2.0**32 * made),
+            moves.accepted[move, chain],
+            refreshes / transitions,
+            moves.distance[move, chain],
+            evaluations * self.n,
+            {name: values[move, chain] for name, values in moves.extra.items()}
+            | {name: added_up(name, total) for name, total in zip(self.added, sums, strict=True)},
+        )
+        ordinal = np.arange(len(chain)) - np.repeat(np.cumsum(new) - new, new)
+        self._write(draws, first + chain, self.counts[first + chain] - self.taken + ordinal)
+        self.counts[own] += new
+        self.open[:, own] = running[:, -1]
+        lasts = (np.cumsum(new) - 1)[new > 0]
+        self.open[:, first + chain[lasts]] -= due[:, lasts]
+
+    def _add_in_step(self, moves: Moves, own: slice) -> None:
+        """The same where every move ends a transition and chains are level, so that all keep the same moves."""
+        every, opened = self.thinning, int(self.open[3, own.start])
+        last = slice(every - 1 - opened, None, every)
+        acceptance = np.rint(moves.acceptance * 2.0**32)
+        counts = [moves.refreshed, moves.ends, moves.evaluations, *(moves.extra[name] for name in self.added)]
+        made: Any = 1
+        if every == 1:
+            accepted, refreshes, transitions, evaluations, *sums = acceptance, *counts
+        else:
+            all_counts = np.stack([np.ones_like(moves.evaluations), acceptance, *counts]).astype(np.int64)
+            running = all_counts.cumsum(axis=1) + self.open[:, None, own]
+            due = running[:, last]
+            made, accepted, refreshes, transitions, evaluations, *sums = np.diff(due, axis=1, prepend=0)
+            self.open[:, own] = running[:, -1] - (due[:, -1] if due.shape[1] else 0)
+        draws = Kept(
+            moves.theta[last],
+            moves.log_density[last],
+            accepted / (2.0**32 * made),
+            moves.accepted[last],
+            refreshes / transitions,
+            moves.distance[last],
+            evaluations.astype(np.int64) * self.n,
+            {name: values[last] for name, values in moves.extra.items()}
+            | {name: added_up(name, total) for name, total in zip(self.added, sums, strict=True)},
+        )
+        new, start = len(draws.lp), int(self.counts[own.start]) - self.taken
+        if not new:
+            return
+        one = jax.tree.map(lambda leaf: leaf[:1, 0], draws)
+        self._make_room(start + new, one._replace(theta=one.theta.astype(np.float64)))
+        for room, leaf in zip(jax.tree.leaves(self.buffer), jax.tree.leaves(draws), strict=True):
+            room[own, start : start + new] = np.swapaxes(leaf, 0, 1)
+        self.counts[own] += new
+
+    def put(self, draws: Kept) -> None:
+        """Draws of all chains as they are, as many of each."""
+        chains, new = draws.lp.shape
+        chain, ordinal = np.divmod(np.arange(chains * new), new)
+        flat = jax.tree.map(lambda leaf: leaf.reshape(chains * new, *leaf.shape[2:]), draws)
+        self._write(flat, chain, self.counts[chain] - self.taken + ordinal)
+        self.counts += new
+
+    def _write(self, draws: Kept, chain: NDArray[np.int64], place: NDArray[np.int64]) -> None:
+        """Each of these draws to its place in the buffer."""
+        if not len(place):
+            return
+        self._make_room(int(place.max()) + 1, draws)
+        jax.tree.map(lambda own, new: own.__setitem__((chain, place), new), self.buffer, draws)
+
+    def _make_room(self, needed: int, like: Kept) -> None:
+        """For so many draws of each chain, built like these, `(draws, ...)`."""
+        there = 0 if self.buffer is None else self.buffer.lp.shape[1]
+        if needed <= there:
+            return
+        room = max(needed, self.room, 2 * there)
+        larger = jax.tree.map(lambda leaf: np.empty((len(self.counts), room, *leaf.shape[1:]), leaf.dtype), like)
+        if self.buffer is not None:
+            jax.tree.map(lambda new, old: new.__setitem__((slice(None), slice(there)), old), larger, self.buffer)
+        self.buffer = larger
+
+    @property
+    def count(self) -> int:
+        """Draws that every chain has made."""
+        return int(self.counts.min())
+
+    @property
+    def held(self) -> int:
+        """Draws that are here, of every chain."""
+        return self.count - self.taken
+
+    def missing(self, draws: int) -> int:
+        """Transitions still to come until every chain has so many draws; at least as many θ moves."""
+        behind = int((self.counts * self.thinning + self.open[3]).min())
+        return draws * self.thinning - behind  # Python's integers: draws without end are more than others hold
+
+    def between(self, start: int, stop: int) -> Kept:
+        """Of the draws that are here, those from `start` to before `stop`: views, which last until more come."""
+        assert self.buffer is not None
+        return jax.tree.map(lambda leaf: leaf[:, start:stop], self.buffer)
+
+    def drop(self, draws: int) -> None:
+        """The first so many are held elsewhere from now on, or not at all."""
+        used = int(self.counts.max()) - self.taken
+        for leaf in jax.tree.leaves(self.buffer):
+            leaf[:, : used - draws] = leaf[:, draws:used]
+        self.taken += draws
+
+    def all(self) -> Kept:
+        """Everything that is here; of chains that are behind others, the last places hold nothing."""
+        return self.between(0, int(self.counts.max()) - self.taken)
+
+
+def added_up(name: str, total: NDArray[np.int64]) -> NDArray[Any]:
+    """How often, or how many; of trajectories that diverged, whether there was any."""
+    return total > 0 if name == "diverging" else total
+
+
+def kept_by(recorder: Recorder, dimension: int, most: int, extra: Mapping[str, np.generic]) -> Kept:
+    """The draws that every chain has, `most` at the most."""
+    length = min(most, recorder.held)
+    return recorder.between(0, length) if length else nothing(len(recorder.counts), dimension, extra)
+
+
+def nothing(chains: int, dimension: int, extra: Mapping[str, np.generic]) -> Kept:
+    """No draws, in the shape that draws have."""
+    none = np.empty((chains, 0))
+    told = {name: none.astype(zero.dtype) for name, zero in extra.items()}
+    return Kept(
+        np.empty((chains, 0, dimension)), none, none, none.astype(bool), none, none, none.astype(np.int64), told
+    )  # fmt: skip

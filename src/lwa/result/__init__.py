@@ -1,0 +1,1 @@
+"""What a run returns: draws, their summary, the report, and passes that polish them."""

@@ -1,0 +1,6 @@
+"""The same model and data by several methods under one budget: one table, one figure."""
+
+from lwa.rivals.comparison.methods import Lwa
+from lwa.rivals.comparison.table import Comparison, Line
+
+__all__ = ["Comparison", "Line", "Lwa"]

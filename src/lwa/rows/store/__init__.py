@@ -1,0 +1,1 @@
+"""Tables on disk: converted once to shards from which any row can be read."""

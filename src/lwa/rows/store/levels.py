@@ -1,0 +1,205 @@
+"""Columns by name with text among them: texts and categories as codes of their levels."""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lwa.errors import DataError
+from lwa.rows.accept import as_rows
+from lwa.rows.memory import ArrayRows
+from lwa.rows.protocol import Rows, label
+from lwa.rows.store.encoding import Level
+from lwa.rows.store.store import StoreRows
+from lwa.rows.tables import is_series, is_table, require_unique
+from lwa.rows.workers.on_workers import RowsOnWorkers
+
+
+class Coded(NamedTuple):
+    """Rows whose text columns are codes 0, 1, …, and what these stand for."""
+
+    rows: Rows
+    levels: dict[str, tuple[Level, ...]]
+
+
+class Found(NamedTuple):
+    """A column of text: codes, -1 where it is missing, and what they stand for."""
+
+    codes: NDArray[Any]
+    levels: Sequence[Any]
+    in_order: bool  # whether the user has put the levels in order; else it is the alphabet's
+
+
+def column_names(data: Any) -> list[str]:
+    """The names of the columns; none where the data have no names."""
+    if is_table(data):
+        require_rows(data)
+        named_by_schema = type(data).__module__.startswith("pyarrow")
+        names = [str(name) for name in (data.schema.names if named_by_schema else data.columns)]
+        require_unique(names)
+        return names
+    if isinstance(data, Mapping):
+        return [str(name) for name in data]
+    if isinstance(data, np.ndarray):
+        return list(data.dtype.names or ())
+    if isinstance(data, StoreRows | RowsOnWorkers):
+        return list(data.columns)
+    if isinstance(data, Rows):
+        first = data.take(np.zeros(1, np.int64))
+        return list(first) if isinstance(first, dict) else []
+    return []
+
+
+def coded_rows(data: Any, names: Iterable[str]) -> Coded:
+    """Some columns of data as rows of numbers; the rest is not looked at.
+
+    Parameters
+    ----------
+    data
+        A dict of arrays, a pandas, polars or Arrow table, a structured array, a store, or `lwa.Rows`.
+    names
+        Of columns that there are.
+
+    Examples
+    --------
+    >>> rows, levels = coded_rows({"x": [1.0, 2.0], "color": ["red", "blue"]}, ["x", "color"])
+    >>> rows.take(np.array([0, 1]))["color"], levels
+    (array([1, 0], dtype=int32), {'color': ('blue', 'red')})
+    """
+    if not (is_table(data) or isinstance(data, Mapping | np.ndarray)):
+        rows = as_rows(data)
+        held = rows.columns if isinstance(rows, StoreRows | RowsOnWorkers) else {}
+        levels = {name: held[name].levels for name in names if name in held and held[name].kind == "category"}
+        return Coded(rows, {name: found for name, found in levels.items() if found is not None})
+    columns: dict[str, Any] = {}
+    coded: dict[str, tuple[Level, ...]] = {}
+    for name in names:
+        values = data[name]
+        found = text_in(values if is_series(values) else np.asarray(values))
+        if found is None:
+            columns[name] = values
+        else:
+            columns[name], coded[name] = in_order(name, found)
+    return Coded(ArrayRows(columns), coded)
+
+
+def require_one_kind(name: str, levels: Sequence[Any]) -> None:
+    """Refuse texts most of which are numbers: one that is none made a column of numbers a column of text."""
+    others = [level for level in levels if isinstance(level, str) and not is_number(level)]
+    if others and len(others) < len(levels) / 2 and all(isinstance(level, str) for level in levels):
+        raise DataError(
+            f"{label(name)} has mixed types: {len(levels) - len(others)} of its {len(levels)} different values are "
+            f"numbers, others are text, such as {others[0]!r}. Correct those, or leave them empty (missing); write "
+            f"C({name}) in a formula where all of them are levels."
+        )
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is one."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def require_rows(data: Any) -> None:
+    """Refuse a plan of a table."""
+    if type(data).__name__ == "LazyFrame":
+        raise DataError("data is a polars LazyFrame, which holds no rows yet. Pass data.collect().")
+
+
+def in_order(name: str, found: Found) -> tuple[NDArray[np.int32], tuple[Level, ...]]:
+    """Codes of the levels that rows have, in their order."""
+    codes = np.asarray(found.codes)
+    if (missing := codes < 0).any():
+        raise DataError(
+            f"missing values: {label(name)} has {missing.sum()}, the first in row {int(missing.argmax())}. None is "
+            "expected. Drop those rows, or give them a level of their own."
+        )
+    used = np.flatnonzero(np.bincount(codes, minlength=len(found.levels))).tolist()
+    kinds = {type(found.levels[place]) for place in used}
+    if len(kinds) > 1 or not kinds <= {str, int, bool, float, np.str_}:
+        raise DataError(
+            f"{label(name)} holds values of type {', '.join(sorted(kind.__name__ for kind in kinds))}; texts are "
+            "expected, or numbers. Convert it, e.g. with .astype(str) or .astype(float)."
+        )
+    if not found.in_order:
+        used.sort(key=lambda place: found.levels[place])
+    rank = np.zeros(len(found.levels), np.int32)
+    rank[used] = np.arange(len(used), dtype=np.int32)
+    levels = tuple(str(level) if isinstance(level, str) else level for level in (found.levels[i] for i in used))
+    return rank[codes], levels
+
+
+def text_in(values: Any) -> Found | None:
+    """A column of text or categories as codes; None where it is neither, so that others judge it."""
+    if isinstance(values, np.ndarray):
+        if values.dtype.kind not in "UOT" or values.ndim != 1:
+            return None
+        return in_array(values)
+    if sys.modules.get("pandas") is not None and isinstance(values, sys.modules["pandas"].Series):
+        return in_pandas(values, sys.modules["pandas"])
+    if sys.modules.get("polars") is not None and isinstance(values, sys.modules["polars"].Series):
+        return in_polars(values, sys.modules["polars"])
+    return in_arrow(values)
+
+
+def in_array(values: NDArray[Any]) -> Found:
+    """An array of texts."""
+    number: dict[Any, int] = {}
+    codes = np.fromiter(
+        (-1 if is_missing(value) else number.setdefault(value, len(number)) for value in values.tolist()),
+        np.int32,
+        len(values),
+    )
+    return Found(codes, list(number), False)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether it is None or NaN."""
+    return value is None or (isinstance(value, float) and value != value)
+
+
+def in_pandas(values: Any, pandas: Any) -> Found | None:
+    """A pandas Series: categories keep their order."""
+    if isinstance(values.dtype, pandas.CategoricalDtype):
+        return Found(values.cat.codes.to_numpy(), values.cat.categories.tolist(), True)
+    kinds = pandas.api.types
+    if not (kinds.is_string_dtype(values.dtype) or kinds.is_object_dtype(values.dtype)):
+        return None
+    codes, levels = pandas.factorize(values)
+    return Found(codes, list(levels), False)
+
+
+def in_polars(values: Any, polars: Any) -> Found | None:
+    """A polars Series: an Enum keeps its order."""
+    kind = values.dtype
+    if kind == polars.Enum:
+        return Found(values.to_physical().cast(polars.Int32).fill_null(-1).to_numpy(), kind.categories.to_list(), True)
+    if kind not in (polars.String, polars.Categorical):
+        return None
+    texts = values.cast(polars.String)
+    levels = texts.drop_nulls().unique().sort()
+    if texts.null_count():
+        return Found(texts.is_null().to_numpy() * -1, levels.to_list() or [""], False)
+    return Found(levels.search_sorted(texts).to_numpy().astype(np.int32), levels.to_list(), False)
+
+
+def in_arrow(values: Any) -> Found | None:
+    """An Arrow array, or several."""
+    import pyarrow
+
+    types = pyarrow.types
+    text = types.is_string(values.type) or types.is_large_string(values.type) or types.is_string_view(values.type)
+    if not (text or types.is_dictionary(values.type)):
+        return None
+    whole = values if isinstance(values, pyarrow.ChunkedArray) else pyarrow.chunked_array([values])
+    if types.is_string_view(whole.type):
+        whole = whole.cast(pyarrow.string())
+    encoded = (whole if types.is_dictionary(whole.type) else whole.dictionary_encode()).unify_dictionaries()
+    codes = [chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) for chunk in encoded.chunks]
+    levels = encoded.chunk(0).dictionary.to_pylist() if encoded.num_chunks else []
+    return Found(np.concatenate([np.zeros(0, np.int32), *codes]), levels, False)

@@ -1,0 +1,189 @@
+"""Where the files of a table are: one file, a folder, a pattern or a URL; and where converted ones are kept."""
+
+import glob
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import unquote
+
+from lwa.errors import DataError, LwaError
+from lwa.rows.store import remote
+from lwa.storage.cache import user_cache
+
+SUFFIXES = {
+    ".parquet": "parquet",
+    ".parq": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".csv": "csv",
+    ".tsv": "csv",
+}
+"""What the end of a file's name says that it holds."""
+COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+"""Ends that CSV files may have besides; the other formats compress inside."""
+NOWHERE = "__HIVE_DEFAULT_PARTITION__"
+"""The name of a folder of rows whose key is missing."""
+
+
+class OutOfReach(DataError):
+    """A file that cannot be read now, whatever it holds."""
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One file: where it is, what tells whether it changed, and the keys in the names of its folders."""
+
+    path: str
+    size: int
+    modified: str
+    keys: tuple[tuple[str, str | None], ...] = ()
+
+
+def is_url(where: str) -> bool:
+    """Whether this is a URL, and not a path."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", where) is not None
+
+
+def absolute(where: str | os.PathLike[str]) -> str:
+    """A name of the place that does not depend on the working folder."""
+    text = os.fspath(where)
+    if text.startswith("file://"):
+        text = unquote(text.removeprefix("file://"))
+    return text if is_url(text) else os.path.abspath(os.path.expanduser(text))
+
+
+def find_files(where: str) -> list[SourceFile]:
+    """The files of a table, in the order of their names. `where` is absolute.
+
+    Folders are searched with all their subfolders, but for names that begin with a dot or an underscore.
+    """
+    with reachable(where):
+        paths = remote.listed(where) if is_url(where) else _local_paths(where)
+    alone = paths == [where]
+    if alone:
+        require_format(where)
+    else:
+        root = _fixed_part(where)
+        paths = [path for path in paths if _format(path) and not _hidden(path, root)]
+        if not paths:
+            what = "No file that holds a table matches" if _is_pattern(where) else "There is no table in the folder"
+            raise DataError(
+                f"{what} '{where}'. Files that end in {', '.join(SUFFIXES)} are read. Pass a path, a folder or a "
+                "pattern that holds at least one."
+            )
+    with reachable(where):
+        return [_stamped(path, () if alone else _keys(path, _fixed_part(where))) for path in paths]
+
+
+def require_format(path: str) -> str:
+    """Which format a file is of, by its name."""
+    found = _format(path)
+    if found is None:
+        raise DataError(
+            f"'{path}' ends in {PurePosixPath(path).suffix!r}, which is no table that lwa reads. It reads "
+            f"{', '.join(SUFFIXES)} (CSV also {', '.join(COMPRESSED)}) and '.npy'. Read the file yourself and pass "
+            "the DataFrame, or write an array once with np.save('rows.npy', array)."
+        )
+    return found
+
+
+def compression(path: str) -> str | None:
+    """What the whole file was compressed with."""
+    return COMPRESSED.get(PurePosixPath(path.partition("?")[0]).suffix.lower())
+
+
+@contextmanager
+def reachable(where: str) -> Iterator[None]:
+    """Say in a sentence why a file or folder cannot be read."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise OutOfReach(
+            f"'{where}' does not exist (working folder: '{Path.cwd()}'). Pass the path of a file, a folder, a pattern "
+            "or a URL."
+        ) from error
+    except PermissionError as error:
+        raise OutOfReach(f"'{where}' cannot be read: Permission denied. Check its permissions with ls -l.") from error
+    except OSError as error:
+        raise OutOfReach(
+            f"'{where}' cannot be read: {error.strerror or error}. Check that it is whole and within reach."
+        ) from error
+    except Exception as error:  # every service has errors of its own
+        if isinstance(error, LwaError) or not is_url(where):
+            raise
+        raise OutOfReach(
+            f"'{where}' cannot be read: {error}. Check the address and your credentials, and try again."
+        ) from error
+
+
+def cache_folder() -> Path:
+    """Where converted tables are kept."""
+    return user_cache() / "rows"
+
+
+def open_bytes(path: str) -> Any:
+    """The bytes of a file, local or remote."""
+    return remote.open_url(path) if is_url(path) else Path(path).open("rb")
+
+
+def _local_paths(where: str) -> list[str]:
+    if os.path.isfile(where):
+        return [where]
+    if _is_pattern(where) and not os.path.exists(where):
+        return sorted(path for path in glob.glob(where, recursive=True) if os.path.isfile(path))
+    if not os.path.isdir(where):
+        raise FileNotFoundError(where)
+    return sorted(os.path.join(folder, name) for folder, _, names in os.walk(where, onerror=_fail) for name in names)
+
+
+def _fail(error: OSError) -> None:
+    # os.walk skips folders that may not be read, and their rows would be missing without a word.
+    raise error
+
+
+def _is_pattern(where: str) -> bool:
+    return remote.is_pattern(where) if is_url(where) else any(sign in where for sign in "*?[")
+
+
+def _fixed_part(where: str) -> str:
+    """The folder that all files lie in."""
+    if not _is_pattern(where):
+        return where
+    parts = where.split("/")
+    return "/".join(parts[: next(i for i, part in enumerate(parts) if any(sign in part for sign in "*?["))])
+
+
+def _format(path: str) -> str | None:
+    pure = PurePosixPath(path.partition("?")[0].lower())
+    if pure.suffix in COMPRESSED:
+        found = SUFFIXES.get(PurePosixPath(pure.stem).suffix)
+        return found if found == "csv" else None
+    return SUFFIXES.get(pure.suffix)
+
+
+def _below(path: str, root: str) -> list[str]:
+    return path.removeprefix(root).strip("/").split("/")
+
+
+def _hidden(path: str, root: str) -> bool:
+    return any(part.startswith((".", "_")) and "=" not in part for part in _below(path, root))
+
+
+def _keys(path: str, root: str) -> tuple[tuple[str, str | None], ...]:
+    """The columns that folders called key=value hold."""
+    pairs = [part.partition("=") for part in _below(path, root)[:-1] if "=" in part]
+    return tuple((unquote(key), None if value == NOWHERE else unquote(value)) for key, _, value in pairs)
+
+
+def _stamped(path: str, keys: tuple[tuple[str, str | None], ...]) -> SourceFile:
+    if is_url(path):
+        return SourceFile(path, *remote.stamp(path), keys)
+    found = os.stat(path)
+    return SourceFile(path, found.st_size, str(found.st_mtime_ns), keys)

@@ -1,0 +1,1 @@
+"""Rows that workers hold: Parquet files, a part per worker."""

@@ -1,0 +1,356 @@
+"""Rows of Parquet files that workers read: none comes to this process but those that it asks for.
+
+Files are cut into parts. Each is converted by a worker, into the cache of its machine, and what was seen of it comes
+back: how many rows, which levels. Together that is what a conversion of the whole source would have found.
+"""
+
+import threading
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import chain
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lwa.errors import DataError, InputError, one_of
+from lwa.executors import Executor, Work
+from lwa.rows.memory import require_size
+from lwa.rows.protocol import Batch
+from lwa.rows.store.conversion import MISSING, described, groups_by_dtype, no_rows, none_complete, some_missing
+from lwa.rows.store.encoding import Level, Seen, require_few
+from lwa.rows.store.formats import FORMATS, Look
+from lwa.rows.store.places import OutOfReach, SourceFile, absolute
+from lwa.rows.store.store import StoredColumn, StoreRows, column_of
+from lwa.rows.store.table_source import files_of, named_once, source_of
+from lwa.rows.workers.parquet_parts import PART_ROWS, Part, Told, Wanted, convert_part, cut, open_part
+from lwa.user.progress import Display, shown
+
+LOOK_FILES = 16
+"""Files whose footers one task reads."""
+KEPT = 128
+"""Parts that a process holds open, each with a file a dtype: systems allow 1,024 files."""
+
+
+@dataclass(frozen=True, eq=False)
+class PartedRows:
+    """Rows in parts, which a process that uses them opens one by one: from its machine's cache, or from the source.
+
+    Parameters
+    ----------
+    wanted, parts
+        Which columns, and where they are.
+    starts
+        The number of each part's first row, and at the end N.
+    columns
+        By name, as those of a store, over all parts.
+    dropped
+        Rows of the source that are not here because a value was missing.
+    digest
+        Of all this, which no other rows have.
+    """
+
+    wanted: Wanted
+    parts: tuple[Part, ...]
+    starts: NDArray[np.int64]
+    columns: dict[str, StoredColumn]
+    dropped: int
+    digest: str
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return int(self.starts[-1])
+
+    @property
+    def levels(self) -> dict[str, tuple[Level, ...]]:
+        """What the codes of each flag and category stand for."""
+        return {name: column.levels for name, column in self.columns.items() if column.levels is not None}
+
+    def take(self, indices: NDArray[np.int64]) -> Batch:
+        """Rows at these positions, in this order."""
+        taken = self.blank(len(indices))
+        for number, where, positions in self.by_part(indices):
+            fill(taken, where, self.part(number).take(positions))
+        return taken
+
+    def blocks(self, size: int) -> Iterator[Batch]:
+        """All rows in order, `size` at a time: views of mapped files where they can be."""
+        require_size(size)
+        return self.between(0, len(self), size)
+
+    def between(self, start: int, stop: int, size: int) -> Iterator[Batch]:
+        """The same from `start` to `stop` - 1; only the parts that they lie in are opened."""
+        for at in range(start, stop, size):
+            end = min(at + size, stop)
+            first = int(np.searchsorted(self.starts, at, side="right")) - 1
+            last = int(np.searchsorted(self.starts, end, side="left"))
+            pieces: list[Batch] = []
+            for number in range(first, last):
+                offset, over = self.starts[number : number + 2].tolist()
+                begin, finish = max(at, offset) - offset, min(end, over) - offset
+                if finish > begin:
+                    pieces.extend(self.part(number).between(begin, finish, finish - begin))
+            yield pieces[0] if len(pieces) == 1 else joined(pieces)
+
+    def by_part(self, indices: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+        """For each part that has some of them: its number, which of the indices they are, and where they lie in it."""
+        indices = np.asarray(indices)
+        positions = np.where(indices < 0, indices + len(self), indices)
+        if positions.size and not (positions.min() >= 0 and positions.max() < len(self)):
+            raise IndexError(f"indices run from {indices.min()} to {indices.max()}, but there are {len(self)} rows.")
+        order = np.argsort(positions, kind="stable")
+        bounds = np.searchsorted(positions[order], self.starts)
+        for number in np.flatnonzero(np.diff(bounds)).tolist():
+            where = order[bounds[number] : bounds[number + 1]]
+            yield number, where, positions[where] - self.starts[number]
+
+    def blank(self, count: int) -> dict[str, NDArray[Any]]:
+        """Rows that are still to be filled in."""
+        return {name: np.empty(count, column.dtype) for name, column in self.columns.items()}
+
+    def part(self, number: int) -> StoreRows:
+        """The rows of one part, with the codes that levels have over all parts."""
+        key = self.digest, number
+        with _LOCK:
+            held = _OPEN.get(key)
+            if held is not None and held.is_whole:
+                _OPEN.move_to_end(key)
+                return held
+        rows = self._recoded(number, open_part(self.wanted, self.parts[number]))
+        with _LOCK:
+            _OPEN[key] = rows
+            while len(_OPEN) > KEPT:
+                _OPEN.popitem(last=False)
+        return rows
+
+    def _recoded(self, number: int, rows: StoreRows) -> StoreRows:
+        expected = int(self.starts[number + 1] - self.starts[number])
+        if len(rows) != expected:
+            raise changed(self.parts[number], f"{len(rows)} complete rows, {expected} then")
+        columns = {}
+        for name, column in rows.columns.items():
+            levels, ranks = self.columns[name].levels, column.ranks
+            if column.kind == "category" and column.levels != levels:
+                assert levels is not None
+                assert column.levels is not None
+                places = np.array([place(level, levels) for level in column.levels], np.int32)
+                if (places < 0).any():
+                    level = column.levels[int((places < 0).argmax())]
+                    raise changed(self.parts[number], f"the level {level!r} in column {name!r}, which was not there")
+                ranks = places if ranks is None else places[ranks]
+            columns[name] = replace(column, levels=levels, ranks=ranks)
+        return replace(rows, columns=columns)
+
+
+_LOCK = threading.Lock()
+_OPEN: OrderedDict[tuple[str, int], StoreRows] = OrderedDict()
+
+
+def place(level: Level, levels: Sequence[Any]) -> int:
+    """Where a level is among those in order; -1 where it is not."""
+    at = bisect_left(levels, level)
+    return at if at < len(levels) and levels[at] == level else -1
+
+
+def changed(part: Part, now: str) -> DataError:
+    """The error for a part that is not what it was when it was first read."""
+    return DataError(
+        f"rows {part.start} to {part.stop - 1} of '{part.file.path}' are not what they were: {now}. Start anew, so "
+        "that all rows are of one time."
+    )
+
+
+def fill(taken: dict[str, NDArray[Any]], where: NDArray[np.int64], batch: Batch) -> None:
+    """Put rows in their places."""
+    assert isinstance(batch, dict)
+    for name, values in batch.items():
+        taken[name][where] = values
+
+
+def joined(pieces: Sequence[Any]) -> Batch:
+    """Rows one after the other."""
+    return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+
+
+@dataclass(frozen=True, eq=False)
+class RowsOnWorkers:
+    """Rows that workers hold. What this process asks for comes with one task a part; on workers they are `rows`.
+
+    Parameters
+    ----------
+    rows
+        What a worker makes of them.
+    executor
+        Whose workers.
+    """
+
+    rows: PartedRows
+    executor: Executor
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return len(self.rows)
+
+    @property
+    def columns(self) -> dict[str, StoredColumn]:
+        """By name, as those of a store."""
+        return self.rows.columns
+
+    @property
+    def levels(self) -> dict[str, tuple[Level, ...]]:
+        """What the codes of each flag and category stand for."""
+        return self.rows.levels
+
+    @property
+    def dropped(self) -> int:
+        """Rows of the source that are not here because a value was missing."""
+        return self.rows.dropped
+
+    def take(self, indices: NDArray[np.int64]) -> Batch:
+        """Rows at these positions, in this order: one task for each part that has any of them."""
+        taken, asked = self.rows.blank(len(indices)), list(self.rows.by_part(indices))
+        work = Work(taken_from, (self.rows,))
+        pieces = [(number, positions) for number, _, positions in asked]
+        near = [near_part(self.rows.parts, number) for number, _ in pieces]
+        for (_, where, _), batch in zip(asked, self.executor.map(work, pieces, near), strict=True):
+            fill(taken, where, batch)
+        return taken
+
+    def blocks(self, size: int) -> Iterator[Batch]:
+        """All rows in order, `size` at a time, through this process: only for what cannot be done on the workers.
+
+        They come a few million at a time, so that no more of them wait in anybody's memory.
+        """
+        require_size(size)
+        return self.between(0, len(self), size)
+
+    def between(self, start: int, stop: int, size: int) -> Iterator[Batch]:
+        """The same from `start` to `stop` - 1."""
+        together = size * max(1, PART_ROWS // size)
+        for begin in range(start, stop, together):
+            end = min(begin + together, stop)
+            pieces = [(at, min(at + size, end)) for at in range(begin, end, size)]
+            near = [(at + over) / 2 / len(self) for at, over in pieces]
+            yield from self.executor.map(Work(block_of, (self.rows,)), pieces, near)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Sent to a worker, they are rows that it can read."""
+        return as_parted, (self.rows,)
+
+
+def as_parted(rows: PartedRows) -> PartedRows:
+    """What a worker makes of rows that are sent to it."""
+    return rows
+
+
+def near_part(parts: Sequence[Part], number: int) -> float:
+    """How far into all rows a part lies: whoever converted it is asked for it again."""
+    return (parts[number].before + len(parts[number]) / 2) / (parts[-1].before + len(parts[-1]))
+
+
+def taken_from(rows: PartedRows, piece: tuple[int, NDArray[np.int64]]) -> Batch:
+    """Some rows of one part, on a worker."""
+    number, positions = piece
+    return rows.part(number).take(positions)
+
+
+def block_of(rows: PartedRows, piece: tuple[int, int]) -> Batch:
+    """One block, on a worker."""
+    start, stop = piece
+    return next(rows.between(start, stop, stop - start))
+
+
+def rows_on_workers(
+    where: str | PathLike[str],
+    executor: Executor,
+    *,
+    columns: Iterable[str] | None = None,
+    missing: str = "error",
+    progress: bool | Display = False,
+) -> RowsOnWorkers:
+    """The rows of Parquet files, read by workers: the same rows as `convert` gives, bit for bit.
+
+    Parameters
+    ----------
+    where
+        A Parquet file, a folder of them, a pattern or a URL, which all workers can read by this name.
+    executor
+        Whose workers read them, and keep what they read in the cache folder of their machine.
+    columns, missing
+        As `convert` has them.
+    progress
+        Whether to show a bar, or the display to show it in.
+    """
+    if missing not in MISSING:
+        raise one_of("missing", missing, MISSING)
+    given = absolute(where)
+    format, files = files_of(given)
+    if format != "parquet":
+        raise InputError(
+            f"'{given}' holds {format.upper()} files, and workers read Parquet alone. Convert it first, with lwa "
+            f"convert SOURCE DESTINATION, to a folder that all workers can read, and pass that folder."
+        )
+    with shown(progress) as display, display.stages("conversion"), on_a_worker():
+        pieces = [files[at : at + LOOK_FILES] for at in range(0, len(files), LOOK_FILES)]
+        looks = list(chain.from_iterable(executor.map(Work(look_at), pieces)))
+        source = source_of(given, format, files, looks, named_once(columns))
+        if source.rows == 0:
+            raise no_rows(given)
+        wanted, parts = Wanted(source.types, source.keys, missing), cut(files, looks)
+        total, done, told = source.rows or 0, 0, []
+        display.say(f"Workers read {given}, each its share, once.")
+        near = [near_part(parts, number) for number in range(len(parts))]
+        for part, one in zip(parts, executor.map(Work(convert_part, (wanted,)), parts, near), strict=True):
+            told.append(one)
+            done += len(part)
+            display.show("converting", done, total)
+    return RowsOnWorkers(put_together(wanted, parts, told), executor)
+
+
+@contextmanager
+def on_a_worker() -> Iterator[None]:
+    """Say of a file that cannot be reached who could not reach it."""
+    try:
+        yield
+    except OutOfReach as error:
+        raise OutOfReach(
+            f"On a worker: {error} Workers read files themselves: pass a place that all of them can reach by the same "
+            "name, on a shared disk or behind a URL."
+        ) from error
+
+
+def look_at(files: Sequence[SourceFile]) -> list[Look]:
+    """The footers of some files, on a worker."""
+    return [FORMATS["parquet"].look(file) for file in files]
+
+
+def put_together(wanted: Wanted, parts: tuple[Part, ...], told: Sequence[Told]) -> PartedRows:
+    """All rows, by what was seen of each part; refuses what a conversion of the whole source refuses."""
+    seen = {name: Seen() for name in wanted.types}
+    levels: dict[str, dict[Level, None]] = {name: {} for name in wanted.types}
+    for part, one in zip(parts, told, strict=True):
+        for name, own in one.seen.items():
+            first = None if own.first_missing is None else own.first_missing + part.before
+            levels[name].update(dict.fromkeys(own.levels))
+            seen[name] = seen[name].followed_by(replace(own, first_missing=first, levels=[]))
+    rows, read = sum(one.rows for one in told), sum(map(len, parts))
+    if wanted.missing == "error" and any(one.missing for one in seen.values()):
+        raise some_missing(seen)
+    if not rows:
+        raise none_complete(read, seen)
+    for name, found in levels.items():
+        require_few(name, len(found))
+    groups = groups_by_dtype(wanted.types)
+    columns = {}
+    for name, kind in wanted.types.items():
+        entry = described(name, kind, groups, replace(seen[name], levels=list(levels[name])))
+        columns[name] = replace(column_of(entry), ranks=None)
+    starts = np.cumsum([0, *(one.rows for one in told)], dtype=np.int64)
+    facts = (wanted.missing, parts, starts.tolist(), [(str(c.type), c.levels) for c in columns.values()], list(columns))
+    digest = blake2b(repr(facts).encode(), digest_size=16).hexdigest()
+    return PartedRows(wanted, parts, starts, columns, read - rows, digest)

@@ -1,0 +1,77 @@
+"""The arguments of a call as JSON, and back: numbers, names, and lwa's own objects. No code is kept or run."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from lwa import kernels, subsets, summaries
+from lwa.errors import RunFolderError
+from lwa.run.budget import RowReads
+
+HOMES = {"kernels": kernels, "subsets": subsets, "summaries": summaries}
+SPREAD = ("levels", "parts")
+"""Fields that are passed one by one: `Quantiles(0.2, 0.5)`, `Combine(Quantiles(0.5), MinMax())`."""
+
+
+class Unkept(Exception):
+    """A value that JSON cannot hold: a function, an array."""
+
+
+def as_json(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What can be kept of each; the rest is named."""
+    kept: dict[str, Any] = {"arguments": {}, "unkept": []}
+    for name, value in arguments.items():
+        try:
+            kept["arguments"][name] = held(value)
+        except Unkept:
+            kept["unkept"].append(name)
+    return kept
+
+
+def from_json(kept: Mapping[str, Any], given: Mapping[str, Any], folder: os.PathLike[str]) -> dict[str, Any]:
+    """The arguments of the call that began a run, with those that could not be kept as they are given now."""
+    if missing := [name for name in kept["unkept"] if name not in given]:
+        raise RunFolderError(
+            f"{folder} was begun with {missing[0]}=..., which a file cannot hold. Pass the same again: "
+            f"lwa.resume({str(folder)!r}, model, data, {missing[0]}=...)."
+        )
+    return {name: rebuilt(value) for name, value in kept["arguments"].items()} | dict(given)
+
+
+def held(value: Any) -> Any:
+    """One of them as JSON."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, RowReads):
+        return {"lwa": "RowReads", "fields": {"count": held(value.count)}}
+    if isinstance(value, list | tuple):
+        return [held(one) for one in value]
+    home = next((name for name, module in HOMES.items() if type(value).__name__ in module.__all__), None)
+    if home is None or not is_dataclass(value) or isinstance(value, type):
+        raise Unkept
+    own = {field.name: held(getattr(value, field.name)) for field in fields(value) if field.repr}
+    return {"lwa": f"{home}.{type(value).__name__}", "fields": own}
+
+
+def rebuilt(value: Any) -> Any:
+    """The other way round; only lwa's own objects are built."""
+    if isinstance(value, list):
+        return [rebuilt(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    home, _, name = str(value.get("lwa")).partition(".")
+    own = {str(field): rebuilt(one) for field, one in dict(value.get("fields", {})).items()}
+    made: Any = RowReads if home == "RowReads" else None
+    if home in HOMES and name in HOMES[home].__all__:
+        made = getattr(HOMES[home], name)
+    if not (isinstance(made, type) and is_dataclass(made)):
+        raise RunFolderError(f"A run names {value.get('lwa')!r}, which is nothing of lwa's. It is not lwa's own.")
+    passed = [one for field in SPREAD if field in own for one in own.pop(field)]
+    if name == "Combine":
+        own.pop("column", None)  # that of its parts
+    return made(*passed, **own)

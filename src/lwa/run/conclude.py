@@ -1,0 +1,205 @@
+"""What is said once a run is over: draws by name, how they came about, and what a user should know of them."""
+
+import platform
+import warnings
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lwa import __version__
+from lwa.diagnostics.running import MANY, moments_of
+from lwa.diagnostics.short_chains import LONG, longer, remembering, scarcely_moving
+from lwa.diagnostics.table import scalar_names
+from lwa.engine.cohort import Problem
+from lwa.engine.recorder import Kept
+from lwa.errors import LwaWarning
+from lwa.result.polish import Polisher
+from lwa.result.result import UNCONSTRAINED, Origin, Result, free_axis, in_groups
+from lwa.run.loop import Outcome, Run, since_the_call
+from lwa.targets.calibration import edge
+
+RARELY = 1e-3
+"""A share of moves during which θ held still that no draw would show."""
+
+
+def conclude(run: Run, outcome: Outcome, seconds: float, stages: Mapping[str, float]) -> Result:
+    """Name the draws, record how they came about, and say what a user should know."""
+    settings, problem, model = run.settings, run.problem, run.layout.given
+    stored = outcome.stored
+    if stored is None:
+        assert outcome.kept is not None
+        stored = variables_of(run, outcome.kept)
+    draws = in_groups(stored)
+    posterior, stats = draws["posterior"], draws["sample_stats"]
+    warmup, warmup_stats = (None, None) if outcome.warmup is None else by_name(run, outcome.warmup)
+    told = run.warned + remarks(run, outcome, stats) + of_short_chains(run, outcome, posterior)
+    attributes = {
+        "inference_library": "lwa",
+        "inference_library_version": __version__,
+        "versions": {name: version(name) for name in ("jax", "jaxlib", "numpy")}
+        | {"python": platform.python_version()},
+        "seed": settings.seed,
+        "model": run.layout.described or None,
+        "target": settings.target,
+        "exact": settings.exact,
+        "subset_size": settings.subset_size,
+        "rows": run.survey.length,
+        "units": "steps" if run.layout.ordered else run.layout.units_in_words,
+        "units_in_all": len(run.layout) if run.layout.ordered else run.layout.available,
+        "fingerprint": run.survey.fingerprint,
+        "epsilon": problem.subsets.epsilon if np.isfinite(problem.subsets.epsilon) else "inf",
+        "thinning": outcome.thinning,
+        "precision": np.dtype(problem.dtype).name,
+        "leverage": problem.subsets.leverage is not None,
+        "transport": transport_of(problem),
+        "informed": problem.subsets.statistic.dimension > 0,
+        "predicted_sd_error": run.planned.predicted,
+        "random_subset_distance": run.planned.random_distance,
+        "subset_refresh_rate": run.planned.refresh_rate,
+        "subset_renewal_moves": run.planned.renewal if np.isfinite(run.planned.renewal) else None,
+        "host": run.microseconds,
+        "kernel": problem.kernel.describe(outcome.tuning),
+        "proposal_variances": problem.kernel.proposal_variances(outcome.tuning),
+        "gaussian_acceptance": run.accepted,
+        "page_moves": problem.page,
+        "cohort_chains": len(run.cohorts[0].chains),
+        "moves": outcome.moves,
+        "tune_moves": outcome.tuned,
+        "rows_read": outcome.rows_read,
+        "infeasible_moves": outcome.infeasible,
+        "nonfinite_proposals": outcome.invalid,
+        "seconds": round(seconds, 3),
+        "sampling_seconds": round(outcome.seconds, 3),
+        "stages": dict(stages),  # seconds of each
+        "moves_a_second": round(outcome.rate, 1),
+        "clock": since_the_call(outcome.clock, seconds - outcome.seconds),
+        "tune_clock": since_the_call(outcome.tune_clock, seconds - outcome.seconds),
+        "stopped": outcome.stopped,
+        "keep": "all" if outcome.running is None else "summary",
+        "draws_summarised": None if outcome.running is None else int(outcome.running.moments.count),
+        "draws_kept": stats["lp"].shape[1],
+        "superchains": run.superchains,
+        "warnings": told,
+        "settings": settings.record(),
+    }
+    for remark in told[len(run.warned) :]:
+        warnings.warn(remark, LwaWarning, stacklevel=4)
+    origin = Origin(model, run.layout, Polisher(problem, outcome.tuning))
+    return Result(
+        posterior, stats, attributes, *labels_of(run), origin, draws.get(UNCONSTRAINED), warmup, warmup_stats, None,
+        outcome.running,
+    )  # fmt: skip
+
+
+def labels_of(run: Run) -> tuple[dict[str, list[str]], dict[str, list[Any]]]:
+    """Names of the parameters' axes, and labels along them."""
+    model = run.layout.given
+    dims = {name: list(axes) for name, axes in (model.dims or {}).items()}
+    coords = {name: list(labels) for name, labels in (model.coords or {}).items()}
+    if model.constrained:
+        coords |= {free_axis(name): support.scalar_names(name) for name, support in model.supports.items()}
+    return dims, coords
+
+
+def variables_of(run: Run, kept: Kept) -> dict[str, NDArray[Any]]:
+    """Draws and what happened while they were made, by "group/name"."""
+    posterior, stats = by_name(run, kept)
+    groups = {"posterior": posterior, "sample_stats": stats}
+    if run.layout.given.constrained:
+        groups[UNCONSTRAINED] = run.layout.given.free_by_name(kept.theta)
+    return {f"{group}/{name}": values for group, held in groups.items() for name, values in held.items()}
+
+
+def by_name(run: Run, kept: Kept) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+    """Draws, and what happened while they were made."""
+    stats = {name: values for name, values in kept._asdict().items() if name not in ("theta", "extra")} | kept.extra
+    if run.problem.subsets.statistic.dimension == 0:
+        stats["subset_distance"] = np.full_like(stats["subset_distance"], np.nan)
+    return run.layout.given.with_derived(kept.theta), stats
+
+
+def transport_of(problem: Problem) -> bool | str:
+    """How U's curvature was made that of all rows, if it was."""
+    if problem.target.expansion is not None and problem.target.expansion.share is not None:
+        return "second_order"
+    return problem.subsets.calibration is not None and problem.subsets.calibration.frame is not None
+
+
+def of_short_chains(run: Run, outcome: Outcome, posterior: Mapping[str, NDArray[Any]]) -> list[str]:
+    """What must be known of many chains before they are trusted; of few, R-hat and effective draws tell it."""
+    settings, planned = run.settings, run.planned
+    if settings.chains <= MANY or not next(iter(posterior.values())).size:
+        return []
+    state = moments_of(posterior) if outcome.running is None else outcome.running.moments
+    names = scalar_names(posterior, *labels_of(run))
+    told = [
+        remembering(state, run.superchains, names, outcome.tuned),
+        scarcely_moving(state, names, outcome.thinning, outcome.tuned),
+    ]
+    # A uniform U begins with its own law, and the calibrated target hardly depends on it; elsewhere θ follows U.
+    follows = run.problem.reference is None or run.problem.subsets.statistic.dimension > 0
+    if follows and outcome.tuned < planned.renewal < np.inf and outcome.moves < LONG * planned.renewal:
+        told.append(
+            f"tune={outcome.tuned} is less than the {planned.renewal:,.0f} moves in which U renews its rows, and theta "
+            "follows U: chains still depend on the rows that they began with. "
+            f"Pass tune={longer(int(np.ceil(planned.renewal)))}."
+        )
+    return [remark for remark in told if remark]
+
+
+def step_of_the_mode(run: Run) -> float:
+    """How far the mode of the powered target moves when k of n rows are exchanged, in sds of the N-row posterior.
+
+    To first order the mode moves by H_N⁻¹ (N/n) Σ (g_in - g_out), and rows' gradients have variance H_N / N where the
+    model is right: √(2 k N) / n along any direction, whatever the model.
+    """
+    settings, subsets, N, n = run.settings, run.problem.subsets, run.survey.length, run.subset_size
+    if settings.target != "powered" or settings.exact or subsets.n == len(subsets.rows):
+        return 0.0
+    exchanged = n * subsets.move.replaced(subsets.n) / subsets.n  # of a window all, at a remote jump
+    return float(np.sqrt(2 * exchanged * N) / n)
+
+
+def remarks(run: Run, outcome: Outcome, stats: Mapping[str, NDArray[Any]]) -> list[str]:
+    """What a user should know before they trust the draws."""
+    told = []
+    if outcome.stopped:
+        told.append(f"Stopped early: {outcome.stopped.removesuffix('.')}.")
+    if outcome.invalid:
+        share = outcome.invalid / max(1, outcome.moves * run.settings.chains)
+        told.append(
+            f"{outcome.invalid} proposals ({share:.1%}) had a log target that was NaN or +inf and were rejected. "
+            "Mend the model there, or give those values log density -inf."
+        )
+    diverging = stats.get("diverging", np.zeros(0, bool))
+    if diverging.any():
+        told.append(
+            f"Trajectories diverged before {diverging.sum()} of the kept draws ({diverging.mean():.1%}): regions that "
+            "need shorter steps are visited too rarely. Pass a larger target_accept to the kernel, or write the model "
+            "with other parameters."
+        )
+    lag, size = step_of_the_mode(run), run.subset_size
+    if lag > 2.0 * run.settings.refresh_steps**0.5:
+        whole = run.problem.subsets.move.replaced(run.problem.subsets.n) == run.problem.subsets.n
+        enough = "" if whole else f"subset_size={int(lag * size / 2) + 1}, "
+        told.append(
+            f"Each refresh of U moves the subset's own mode by about {lag:.0f} posterior sds, faster than theta "
+            f"follows, so the draws lag behind. Pass {enough}refresh_steps={int(lag**2 / 4) + 1} or "
+            "target='subposterior'."
+        )
+    if outcome.furthest > 0.9 * (end := edge(run.problem.target.model.dimension)):
+        told.append(
+            f"A chain came {outcome.furthest:.0f} posterior sds away from the reference point, where the calibrated "
+            f"target ends ({end:.0f}): the posterior has heavy tails or another mode there. Pass target='powered'."
+        )
+    if outcome.infeasible >= RARELY:
+        told.append(
+            f"In {outcome.infeasible:.1%} of the moves the subset's curvature was not positive definite and theta held "
+            f"still. Pass subset_size={2 * run.subset_size}."
+        )
+    if stats["lp"].size and (rate := float(stats["acceptance_rate"].mean())) < 0.05:
+        told.append(f"Only {rate:.1%} of the moves were accepted: the kernel did not adapt. Pass a longer tune.")
+    return told

@@ -1,0 +1,125 @@
+"""By how much sds will be off with subsets of n rows: predicted from a pilot of U, before θ moves."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from lwa.algorithm import Subset
+from lwa.backend.random import Purpose, generator
+from lwa.engine.cohort import evaluate
+from lwa.engine.host_loop import evaluate_on_host
+from lwa.models.model import Model
+from lwa.rows import Rows
+from lwa.rows.slots import to_columns
+from lwa.subsets.chain import Chain
+from lwa.targets.reference import Reference, log_posterior
+from lwa.targets.target import Target
+
+PILOT_PAIRS = 64
+ACCEPTANCE_POINTS = 64
+
+
+def excess_sd(chain: Chain, reference: Reference | None, subsets: list[Subset]) -> float | None:
+    """By how much the worst sd is off because U's curvature is not that of all rows but I + D, whitened.
+
+    Given U the posterior has covariance F (I + D)⁻¹ Fᵀ, over all U the mean of these, which is above F Fᵀ. None where
+    U is transported, so that D = 0, or not informed by its curvature, so that D is not known.
+    """
+    if reference is None or np.isinf(chain.reach) or (chain.calibration and chain.calibration.frame is not None):
+        return None
+    away = np.concatenate([np.asarray(U.total) / chain.n for U in subsets])
+    factor = reference.factor
+    d = len(factor)
+    rows, columns = np.triu_indices(d)
+    bend = np.zeros((len(away), d, d))
+    bend[:, rows, columns] = bend[:, columns, rows] = np.where(rows == columns, 1.0, np.sqrt(0.5)) * away
+    spread = np.linalg.inv(np.eye(d) + bend).mean(0)
+    ratio = np.sqrt(((factor @ spread) * factor).sum(1) / (factor**2).sum(1))
+    return float(np.abs(ratio - 1.0).max())
+
+
+class Scored(NamedTuple):
+    """Points drawn from the Gaussian at θ̂, in antithetic pairs, and the log posterior of all rows there."""
+
+    z: NDArray[np.float64]  # (m, d)  θ = θ̂ + F z
+    log_posterior: NDArray[np.float64]
+
+
+def score_points(model: Model, rows: Rows, reference: Reference, seed: int) -> Scored:
+    """One pass over all rows."""
+    z = generator(seed, Purpose.PREDICTION, 0).normal(size=(PILOT_PAIRS, model.dimension))
+    z = np.concatenate([z, -z])
+    return Scored(z, log_posterior(model, rows, reference.theta + z @ reference.factor.T))
+
+
+def predicted_error(chain: Chain, target: Target, U: Subset, reference: Reference, scored: Scored) -> float:
+    """By how much sds are predicted to be off: moments under the mixture of targets given U against those under π.
+
+    Both are means over the same points with weights π/G and π_U/G, G the Gaussian they were drawn from, so that most of
+    their noise is the same and cancels.
+    """
+    columns = to_columns(chain.take(U), np.float64, axis=1)
+    thetas = jnp.asarray(reference.theta + scored.z @ reference.factor.T)
+    given_U = np.asarray(totals(target, thetas, columns, chain.given(U), chain.counts(U)))  # (subsets, m)
+    gaussian = -0.5 * (scored.z**2).sum(1)
+
+    def weights(log_density: NDArray[np.float64]) -> NDArray[np.float64]:
+        log = log_density - gaussian
+        weight = np.exp(log - log.max(-1, keepdims=True))
+        return weight / weight.sum(-1, keepdims=True)
+
+    def sd(weight: NDArray[np.float64]) -> NDArray[np.float64]:
+        away = scored.z @ reference.factor.T
+        return np.sqrt(weight @ away**2 - (weight @ away) ** 2)
+
+    return float(np.abs(sd(weights(given_U).mean(0)) / sd(weights(scored.log_posterior)) - 1.0).max())
+
+
+def totals(target: Target, thetas: Array, columns: Any, given: Any, counts: Any) -> Any:
+    """The log target at many θ, given each of several subsets."""
+    if not target.model.host:
+        return totals_on_device(target, thetas, columns, given, counts)
+
+    def of(subset: int) -> NDArray[np.float64]:
+        known = jax.tree.map(
+            lambda leaf: np.broadcast_to(leaf[subset], (len(thetas), *leaf.shape[1:])), (columns, given, counts)
+        )
+        return np.asarray(evaluate_on_host(target, thetas, *known).total)
+
+    return np.stack([of(subset) for subset in range(len(jax.tree.leaves(columns)[0]))])
+
+
+@jax.jit
+def totals_on_device(target: Target, thetas: Array, columns: Any, given: Any, counts: Any) -> Array:
+    """All of them in one program."""
+
+    def at(theta: Array, columns: Any, given: Any, counts: Any) -> Array:
+        return target.evaluate(theta, columns, given, counts).total
+
+    return jax.vmap(jax.vmap(at, (0, None, None, None)), (None, 0, 0, 0))(thetas, columns, given, counts)
+
+
+def predicted_acceptance(target: Target, known_of_U: tuple[Any, Any, Any], reference: Reference, seed: int) -> float:
+    """The share of independent proposals from the Gaussian at θ̂ that chains on the targets given U would accept.
+
+    With weights w = π_U/G at points of G, that is E[w min(1, w'/w)] / E[w]. Points are as many at a time as there are
+    subsets, so that the program that found the precision serves.
+    """
+    batch, given, counts = known_of_U
+    columns = to_columns(batch, np.float64, axis=1)
+    subsets, d = jax.tree.leaves(columns)[0].shape[0], len(reference.theta)
+    z = generator(seed, Purpose.PREDICTION, 1).normal(size=(ACCEPTANCE_POINTS, subsets, d))
+    log = np.stack(
+        [
+            np.asarray(evaluate(target, reference.theta + some @ reference.factor.T, columns, given, counts).total)
+            for some in z
+        ]
+    )
+    log = log + 0.5 * (z**2).sum(-1)
+    weight = np.exp(log - log.max(0))
+    accepted = np.minimum(weight[:, None], weight[None, :]).mean((0, 1))
+    return float((accepted / weight.mean(0)).mean())

@@ -1,5 +1,0 @@
-"""A run on disk: saved once it is over, or kept while it goes on."""
-
-from lwa.run_folder.saved import kept_in, read_run, require_free, write_run
-
-__all__ = ["kept_in", "read_run", "require_free", "write_run"]

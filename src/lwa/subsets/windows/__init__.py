@@ -1,0 +1,1 @@
+"""U as a window of consecutive steps of a sequence."""

@@ -1,0 +1,1 @@
+"""π(θ|Y_U): what θ is scored by given a subset, the reference point, and the corrections that need it."""

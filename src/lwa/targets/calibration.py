@@ -1,0 +1,217 @@
+"""What the calibrated target needs to know of a subset besides its rows: from U alone, in float64, on the U side.
+
+Each row of U carries its score ∇ℓ_k(θ̂) and, where the target is transported, its curvature -∇²ℓ_k(θ̂). Their sums over
+U, which the U chain keeps, give the tilt and A_U.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+from scipy.linalg import lapack
+
+from lwa.backend.xla import program
+from lwa.models.model import Model
+from lwa.rows import Batch
+from lwa.summaries.curvature import carried_of, in_parts
+from lwa.targets.reference import Reference, in_blocks, sums_over
+from lwa.targets.target import Expansion, Given
+
+OWN_SHARE = 0.1
+"""A direction is transported where the rows, not the prior, hold at least this share of the posterior's curvature."""
+
+
+LARGEST_IN_BATCH = 32
+SIDE_BY_SIDE = 64
+"""So many subsets at once on a CPU, whose cache holds their matrices."""
+FLATTEST = 50.0
+"""A subset with less than a fiftieth of all rows' curvature along a direction does not count as definite: rounding can
+make a singular matrix look positive definite, and A_U would stretch that direction beyond all use."""
+
+
+SDS = 30.0
+"""The calibrated target ends so many posterior sds, and √d more, from θ̂: no draw of a proper posterior is out there,
+but where every row's log-likelihood has a logarithmic tail the linear term would win."""
+
+
+class Frame(NamedTuple):
+    """Coordinates in which curvatures are compared, and that of all rows there.
+
+    The rows' own where H_N is positive definite. Else the columns of `into` = F V span the directions that the rows
+    identify, V being eigenvectors of Fᵀ H_N F: not, say, the coefficient of a level that no row has.
+    """
+
+    full: Array  # (r, r)  L_N, the Cholesky factor of H_N in these coordinates
+    into: Array | None = None  # (d, r)  F V
+    out: Array | None = None  # (r, d)  Vᵀ F⁻¹
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """From what U's rows carry to what θ's target asks of U."""
+
+    model: Model
+    reference: Reference
+    power: float  # w
+    frame: Frame | None  # None: A_U is the identity
+
+    @property
+    def width(self) -> int:
+        """c, the numbers a row carries."""
+        d = self.model.dimension
+        return d if self.frame is None else d + d * (d + 1) // 2
+
+    @property
+    def in_batch(self) -> bool:
+        """Whether many subsets are dealt with in one program."""
+        return self.frame is not None and self.model.dimension <= LARGEST_IN_BATCH
+
+    def carry(self, batch: Batch) -> NDArray[np.float64]:
+        """∇ℓ_k(θ̂) of each row, then the upper triangle of -∇²ℓ_k(θ̂), `(m, c)`."""
+
+        def carried(part: Any) -> NDArray[np.float64]:
+            return carried_of(self.model, self.reference.theta, part, curvature=self.frame is not None)
+
+        return in_parts(carried, batch, self.width, filled=not self.model.host)
+
+    def total(self, batch: Batch, counts: NDArray[np.float64] | None) -> NDArray[np.float64]:
+        """The sum of what rows carry, each counted c_k times, without the numbers of any single row."""
+        found = sums_over(self.model, in_blocks(batch), self.reference.theta, counts)
+        if self.frame is None:
+            return found.gradient
+        return np.concatenate([found.gradient, found.curvature[np.triu_indices(self.model.dimension)]])
+
+    def blank(self) -> Given:
+        """A `Given` of the right shapes."""
+        d = self.model.dimension
+        if self.frame is None:
+            return Given(np.zeros(d))
+        return Given(np.zeros(d), np.zeros((d, d)), np.zeros((), bool))
+
+    def given(self, sums: Any) -> Given:
+        """Tilt and transport of subsets whose rows carry these sums, `(..., c)`."""
+        gradient = jnp.asarray(self.reference.gradient)
+        if self.frame is None:
+            return Given(gradient - self.power * jnp.asarray(sums))
+        if self.in_batch:
+            return given_in_batch(self.frame, gradient, self.power, jnp.asarray(sums))
+        inverse, feasible = inverse_factors(curvatures(self.frame, len(gradient), self.power, sums))
+        return transported(self.frame, gradient, self.power, sums, inverse, feasible)
+
+
+def expansion_of(reference: Reference, *, second_order: bool = False) -> Expansion:
+    """What the calibrated target knows of all rows."""
+    parts = [reference.theta, reference.gradient, reference.whitening, edge(len(reference.theta))]
+    if second_order:  # coordinates in which F⁻¹ and H_N are both diagonal, so that one product serves both
+        share, axes = np.linalg.eigh(reference.factor.T @ reference.curvature @ reference.factor)
+        parts[2:3] = [axes.T @ reference.whitening]
+        parts.append(np.maximum(share, 0.0))
+    return Expansion(*(jnp.asarray(part) for part in parts))
+
+
+def edge(d: int) -> float:
+    """The distance from θ̂, in posterior sds, at which the calibrated target ends."""
+    return SDS + d**0.5
+
+
+def calibrate(model: Model, reference: Reference, power: float, *, transport: bool) -> Calibration:
+    """What U must tell the calibrated target, at a reference point."""
+    return Calibration(model, reference, power, frame_of(reference) if transport else None)
+
+
+def identified_by_rows(reference: Reference) -> NDArray[np.float64]:
+    """Directions that the rows, not the prior alone, identify, `(d, r)`, in which the curvature of all rows is 1."""
+    share, axes = np.linalg.eigh(reference.factor.T @ reference.curvature @ reference.factor)
+    kept = share > OWN_SHARE
+    return reference.factor @ axes[:, kept] / np.sqrt(share[kept])
+
+
+def frame_of(reference: Reference) -> Frame:
+    """Directions in which the rows identify the posterior, and their curvature there."""
+    factor, whitening = reference.factor, reference.whitening
+    own = factor.T @ reference.curvature @ factor
+    share, axes = np.linalg.eigh(own)
+    if share[0] > OWN_SHARE:
+        return Frame(jnp.asarray(np.linalg.cholesky(reference.curvature)))
+    kept = axes[:, share > OWN_SHARE]
+    parts = (np.linalg.cholesky(kept.T @ own @ kept), factor @ kept, kept.T @ whitening)
+    return Frame(*(jnp.asarray(part) for part in parts))
+
+
+@partial(jax.jit, static_argnames=("d", "power"))
+def curvatures(frame: Frame, d: int, power: float, sums: Array) -> Array:
+    """H_U in the frame's coordinates."""
+    rows, columns = np.triu_indices(d)
+    entry = np.empty((d, d), np.int64)
+    entry[rows, columns] = entry[columns, rows] = d + np.arange(len(rows))
+    bend = power * sums[..., entry]
+    return bend if frame.into is None else frame.into.T @ bend @ frame.into
+
+
+def inverse_factors(bend: Array) -> tuple[Array, Array]:
+    """L⁻¹ with L Lᵀ = H for many H, and whether each is positive definite; the identity where it is not.
+
+    One by one: for matrices of some size, the triangular solver that JAX calls for a batch runs on threads of its own,
+    which wait for each other while all cores are busy with chains.
+    """
+    inverse = np.array(bend).reshape(-1, *bend.shape[-2:])
+    feasible = np.empty(len(inverse), bool)
+    for i, one in enumerate(inverse):
+        upper, failed = lapack.dpotrf(one.T)
+        feasible[i] = failed == 0
+        inverse[i] = lapack.dtrtri(upper)[0].T if feasible[i] else np.eye(len(one))
+    return jnp.asarray(inverse.reshape(bend.shape)), jnp.asarray(feasible.reshape(bend.shape[:-2]))
+
+
+def inverse_factors_in_batch(bend: Array) -> tuple[Array, Array]:
+    """The same for small matrices `(m, r, r)` together: columns are eliminated from [H, 1], in arrays of m numbers.
+
+    LAPACK, which JAX calls matrix by matrix, takes more than twice as long at r = 10 (`benchmarks/choices.py`).
+    """
+    r = bend.shape[-1]
+    one = jnp.broadcast_to(jnp.eye(r)[..., None], (r, r, len(bend)))
+
+    def eliminate(j: Array, both: Array) -> Array:
+        row, column = both[j], both[:, j]
+        factor = jnp.where(jnp.arange(r)[:, None] > j, column / row[j], 0.0)
+        factor, row = jax.lax.optimization_barrier((factor, row))  # type: ignore[no-untyped-call]  # found once
+        return both - factor[:, None] * row
+
+    both = jax.lax.fori_loop(0, r - 1, eliminate, jnp.concatenate([jnp.moveaxis(bend, 0, -1), one], axis=1))
+    pivots = both[jnp.arange(r), jnp.arange(r)]  # H = L D Lᵀ, and this is D
+    feasible = (pivots > 0).all(0)
+    inverse = jnp.moveaxis(both[:, r:] * jax.lax.rsqrt(jnp.where(feasible, pivots, 1.0))[:, None], -1, 0)
+    return jnp.where(feasible[:, None, None], inverse, jnp.eye(r)), feasible
+
+
+@partial(jax.jit, static_argnames=("power",))
+def transported(frame: Frame, gradient: Array, power: float, sums: Array, inverse: Array, feasible: Array) -> Given:
+    """A = L_U⁻ᵀ L_Nᵀ, so that Aᵀ H_U A = H_N, and slope = g_N - w Aᵀ Σ_U c_k ∇ℓ_k."""
+    d = len(gradient)
+    flatness = ((inverse @ frame.full) ** 2).sum((-2, -1))  # Σ 1/λ, λ the eigenvalues of H_N⁻¹ H_U
+    feasible &= flatness <= FLATTEST + 3.0 * len(frame.full)  # nor is one that is not finite
+    transport = jnp.swapaxes(inverse, -1, -2) @ frame.full.T
+    transport = jnp.where(feasible[..., None, None], transport, jnp.eye(len(frame.full)))
+    if frame.into is not None and frame.out is not None:
+        transport = jnp.eye(d) + frame.into @ (transport - jnp.eye(len(frame.full))) @ frame.out
+    scores = power * sums[..., :d]
+    return Given(gradient - jnp.einsum("...ij,...i->...j", transport, scores), transport, feasible)
+
+
+@program(static_argnames=("power",))
+def given_in_batch(frame: Frame, gradient: Array, power: float, sums: Array) -> Given:
+    """The same from beginning to end, in one program."""
+    m, c = int(np.prod(sums.shape[:-1])), sums.shape[-1]
+    together = SIDE_BY_SIDE if jax.default_backend() == "cpu" and m % SIDE_BY_SIDE == 0 else m
+
+    def part(sums: Array) -> Given:
+        inverse, feasible = inverse_factors_in_batch(curvatures(frame, len(gradient), power, sums))
+        return transported(frame, gradient, power, sums, inverse, feasible)
+
+    found = jax.lax.map(part, sums.reshape(-1, together, c))
+    return jax.tree.map(lambda leaf: leaf.reshape(*sums.shape[:-1], *leaf.shape[2:]), found)

@@ -1,0 +1,229 @@
+"""Transport: every subset is given the gradient and the curvature of all rows at θ̂."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lwa
+from lwa.algorithm import spread
+from lwa.data.data import lay_out
+from lwa.rivals.demo import logistic
+from lwa.rows import as_rows
+from lwa.rows.slots import to_columns
+from lwa.run.plan import leverage_helps
+from lwa.run.settings import Settings
+from lwa.subsets import Fixed, Gaussian, Swap
+from lwa.subsets.chain import SubsetChain
+from lwa.subsets.leverage import find_leverage
+from lwa.summaries import Statistic
+from lwa.summaries.per_row import nothing
+from lwa.targets.calibration import calibrate, expansion_of, inverse_factors, inverse_factors_in_batch
+from lwa.targets.reference import find_reference
+from lwa.targets.target import Target
+
+NOTHING = Statistic(nothing, np.empty(0), np.empty(0))
+ROWS, SIZE = 600, 60
+
+
+def levels(absent):
+    """A factor of four levels beside a covariate; the last level has no row where it is `absent`."""
+    rng = np.random.default_rng(1)
+    level = rng.integers(3 if absent else 4, size=ROWS).astype(np.int32)
+    x = rng.normal(size=ROWS)
+    y = (rng.random(ROWS) < 0.4).astype(float)
+
+    def log_likelihood(theta, rows):
+        predictor = theta["a"][rows["level"]] + theta["b"] * rows["x"]
+        return rows["y"] * predictor - jax.nn.softplus(predictor)
+
+    def log_prior(theta):
+        return -0.5 * jnp.sum(theta["a"] ** 2) - 0.5 * theta["b"] ** 2
+
+    return lwa.Model(log_likelihood, log_prior, {"a": jnp.zeros(4), "b": 0.0}), {"level": level, "x": x, "y": y}
+
+
+def transported(model, data, size, leverage, move=None, second_order=False):
+    """The target, its U chain and the reference; U uniform or drawn by leverage; rows expanded or U transported."""
+    rows = as_rows(data)
+    reference = find_reference(model, rows, np.zeros(model.dimension), 1)
+    q = find_leverage(model, rows, reference).over(size) if leverage else None
+    move = move or Swap(1)
+    held = None if second_order else calibrate(model, reference, len(rows) / size, transport=True)
+    chain = SubsetChain(rows, NOTHING, move, Gaussian(), 1.0, size, 1, 64, held, q)
+    return Target(model, len(rows) / size, expansion_of(reference, second_order=second_order)), chain, reference
+
+
+@pytest.mark.parametrize("absent", [False, True], ids=["full rank", "a level without rows"])
+@pytest.mark.parametrize("leverage", [False, True], ids=["uniform", "leverage"])
+@pytest.mark.parametrize(
+    ("move", "second_order"), [(Swap(1), False), (Fixed(), False), (Swap(1), True)], ids=["Swap", "Fixed", "expanded"]
+)
+def test_every_subset_has_the_gradient_and_curvature_of_all_rows(absent, leverage, move, second_order):
+    """Derivatives of the log target given U at θ̂, by JAX, are those of the log posterior, for each of 20 subsets."""
+    model, data = levels(absent)
+    with jax.enable_x64(True):
+        target, chain, reference = transported(model, data, SIZE, leverage, move, second_order)
+        U = chain.start(range(20))
+        if move.replaced(SIZE):
+            U, _ = chain.advance(U, range(20), 0)
+        given, counts = chain.given(U), chain.counts(U)
+        columns = to_columns(chain.take(U), np.float64, axis=1)
+        everything = jax.tree.map(jnp.asarray, data)
+
+        def full(theta):
+            return model.log_prior_at(theta) + model.log_likelihood(model.unravel(theta), everything).sum()
+
+        at = jnp.asarray(reference.theta)
+        assert second_order or bool(given.feasible.all())
+
+        @jax.jit
+        def derivatives(*of_U):
+            def value(theta, *own):
+                return target.evaluate(theta, *own).total
+
+            return [jax.vmap(f(value), (None, 0, 0, 0))(at, *of_U) for f in (jax.grad, jax.hessian)]
+
+        slope, bend = derivatives(columns, given, counts)
+        np.testing.assert_allclose(slope, np.broadcast_to(jax.grad(full)(at), slope.shape), atol=1e-7)
+        np.testing.assert_allclose(bend, np.broadcast_to(jax.hessian(full)(at), bend.shape), atol=1e-7 * ROWS)
+
+
+def test_many_matrices_are_inverted_one_by_one_as_in_a_batch():
+    """With some among them that are not positive definite."""
+    with jax.enable_x64(True):
+        x = np.random.default_rng(2).normal(size=(6, 30, 6))
+        bend = jnp.asarray(np.einsum("mij,mik->mjk", x, x)).at[2].add(-50 * jnp.eye(6))
+        bend = bend.at[5, 4, 4].set(-1.0)
+        alone, feasible = inverse_factors(bend)
+        assert feasible.tolist() == [True, True, False, True, True, False]
+        together, also = jax.jit(inverse_factors_in_batch)(bend)
+        np.testing.assert_allclose(together, alone, atol=1e-12)
+        assert also.tolist() == feasible.tolist()
+
+
+def test_a_subset_that_is_not_definite_scores_nothing():
+    """θ holds still, without a NaN, and moves on once U is feasible again."""
+    model, data = levels(absent=False)
+    with jax.enable_x64(True):
+        target, chain, reference = transported(model, data, SIZE, leverage=False)
+        U = chain.of(np.flatnonzero(data["level"] != 3)[None, :SIZE])
+        given = chain.given(U)
+        columns = to_columns(chain.take(U), np.float64, axis=1)
+        own = jax.tree.map(lambda leaf: leaf[0], (columns, given))
+        terms = target.evaluate(jnp.asarray(reference.theta), *own)
+        assert not bool(given.feasible[0])
+        assert terms.log_density == -jnp.inf
+        assert not bool(terms.invalid)
+
+
+def test_the_target_ends_far_out():
+    """Student-t rows have logarithmic tails, which the linear term outweighs: past 30 sds there is nothing."""
+    y = np.random.default_rng(3).standard_t(2, size=400)
+    model = lwa.Model(lambda mu, y: -1.5 * jnp.log1p((y - mu) ** 2 / 2), lambda mu: 0.0 * mu, init=0.0)
+    with jax.enable_x64(True):
+        target, chain, reference = transported(model, y, 40, leverage=False)
+        U, _ = chain.advance(chain.start([0]), [0], 0)
+        own = jax.tree.map(lambda leaf: leaf[0], (to_columns(chain.take(U), np.float64, axis=1), chain.given(U)))
+        sd = float(reference.factor[0, 0])
+        inside, outside = (target.evaluate(jnp.asarray(reference.theta + s * sd), *own).total for s in (29.0, 32.0))
+        assert np.isfinite(inside)
+        assert outside == -np.inf
+    fit = lwa.sample(model, y, subset_size=40, draws=200, tune=200, seed=1, progress=False)
+    assert abs(fit.posterior["theta"].mean() - reference.theta[0]) < sd
+    assert fit.attributes["warnings"] == []
+
+
+def test_U_is_left_alone_between_proposals():
+    """Swap(1, every=3): one θ move after a refused proposal and L = 2 after a refresh, then one for each pause."""
+    source, first, ends = spread(np.array([True, False]), 2, every=3)
+    assert source.tolist() == [0, 0, 0, 0, 1, 1, 1]
+    assert first.tolist() == [True, False, False, False, False, False, False]
+    assert ends.tolist() == [False, True, True, True, True, True, True]
+    model, data, _ = logistic(2000, 3, seed=1)
+    fit = lwa.sample(model, data, subset_size=100, draws=200, tune=64, thinning=4, seed=1, progress=False)
+    assert fit.attributes["subset_renewal_moves"] == 400
+    assert abs(fit.sample_stats["subset_accepted"].mean() - 0.25) < 0.02  # but for rows that are in U already
+    with pytest.raises(lwa.InputError, match=r"every=0\) must be a whole number"):
+        Swap(1, every=0)
+
+
+def settings(**changes):
+    return Settings.check(
+        **dict(
+            subset_size=50, target="calibrated", exact=False, summary="auto", epsilon="auto", draws=10, tune=10,
+            chains=4, thinning=1, seed=1, budget=None, ordered=False, subset_move=None, subset_weight="gaussian",
+            kernel="auto", refresh_steps=1, leverage="auto", transport="auto", tolerance=0.02, reference=None,
+            precision="auto", keep_tune=False, keep="auto", checkpoint=None,
+        )
+        | changes
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("share", "helps"), [(0.5, False), (0.02, True)])
+def test_leverage_is_used_where_uniform_subsets_miss_a_direction(share, helps):
+    """A dummy in half of the rows needs none; one that an average subset of 50 has once does."""
+    model, data, _ = logistic(5000, 3, seed=4)
+    data["x"][:, 2] = np.arange(5000) % 5000 < share * 5000
+    with jax.enable_x64(True):
+        layout = lay_out(model, data)
+        reference = find_reference(model, layout.full, np.zeros(3), 1)
+        assert leverage_helps(layout, settings(), 50, reference) == helps
+        assert leverage_helps(layout, settings(leverage=True), 50, reference)
+        assert not leverage_helps(layout, settings(leverage=False), 50, reference)
+
+
+@pytest.mark.slow
+def test_too_few_rows_are_refused_with_a_number_that_does():
+    model, data, _ = logistic(20_000, 10, seed=1)
+    with pytest.raises(lwa.InputError, match=r"subset_size=9 is too small .* Pass subset_size=\d+") as refused:
+        lwa.sample(model, data, subset_size=9, seed=1, progress=False)
+    enough = int(str(refused.value).split("Pass subset_size=")[1].rstrip("."))
+    fit = lwa.sample(model, data, subset_size=enough, draws=20, tune=20, seed=1, progress=False)
+    assert np.isfinite(fit.posterior["beta"]).all()
+
+
+@pytest.mark.slow
+def test_the_smallest_subset_that_will_do():
+    model, data, _ = logistic(20_000, 4, seed=2)
+    fit = lwa.sample(model, data, subset_size="auto", draws=20, tune=20, seed=1, progress=False)
+    assert fit.attributes["subset_size"] == 100
+    assert 0 <= fit.attributes["predicted_sd_error"] <= 0.02
+    kept = {"summary": lwa.summaries.Curvature(), "transport": False}
+    wider, closer = (
+        lwa.sample(
+            model, data, subset_size="auto", tolerance=t, draws=20, tune=20, seed=1, progress=False, **kept
+        ).attributes
+        for t in (0.02, 0.0005)
+    )
+    assert wider["subset_size"] < closer["subset_size"]
+    assert closer["predicted_sd_error"] <= 0.0005
+    with pytest.raises(lwa.InputError, match="subset_size='auto' needs a target"):
+        lwa.sample(model, data, subset_size="auto", target="powered", progress=False)
+    with pytest.raises(lwa.InputError, match="tolerance=2 must lie between 0 and 1"):
+        lwa.sample(model, data, subset_size="auto", tolerance=2, progress=False)
+
+
+@pytest.mark.slow
+def test_a_budget_bounds_the_subset():
+    model, data, _ = logistic(20_000, 4, seed=2)
+    options = {"summary": lwa.summaries.Curvature(), "transport": False, "draws": 20, "tune": 20}
+    fit = lwa.sample(
+        model, data, subset_size="auto", tolerance=1e-4, budget=lwa.RowReads(2 * 4 * 60 * 150), seed=1, progress=False,
+        **options,
+    )  # fmt: skip
+    assert fit.attributes["subset_size"] == 150
+
+
+def test_a_thousand_parameters_are_told_what_to_do_before_any_pass():
+    model, data, _ = logistic(2000, 1000, seed=1)
+    with pytest.raises(lwa.InputError, match=r"GiB of curvature along\. Pass subset_move=lwa\.subsets\.Fixed\(\)"):
+        lwa.sample(model, data, subset_size=1000, transport=True, progress=False)
+
+
+@pytest.mark.slow
+def test_a_hundred_parameters_with_default_arguments():
+    """Logistic, d = 100: the certificate, which is no part of how they were drawn, finds nothing wrong."""
+    model, data, _ = logistic(200_000, 100, seed=1)
+    fit = lwa.sample(model, data, seed=1, progress=False)
+    assert fit.certify(progress=False).outcome == "pass"
