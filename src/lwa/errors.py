@@ -1,4 +1,7 @@
-"""What lwa raises: every message says what came, what is expected and what to type."""
+"""What lwa raises and warns of: every message says what came, what is expected and what to type."""
+
+import warnings
+from pathlib import Path
 
 
 class LwaError(Exception):
@@ -42,3 +45,8 @@ def one_of(option: str, value: object, valid: list[str]) -> InputError:
 
 class LwaWarning(UserWarning):
     """Something a user should know about their result."""
+
+
+def warn(message: str) -> None:
+    """Warn at the line of the user's own code that called lwa."""
+    warnings.warn(message, LwaWarning, skip_file_prefixes=(str(Path(__file__).parent),))
