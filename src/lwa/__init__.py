@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lwa import executors, kernels, models, rivals, subsets, summaries
+    from lwa import executors, kernels, models, rivals, subsets, summaries, targets
     from lwa.diagnostics.certificate import Certificate
     from lwa.diagnostics.certify import certify
     from lwa.errors import DataError, ExecutorError, InputError, LwaError, LwaWarning, ModelError, RunFolderError
@@ -49,6 +49,7 @@ __all__ = [
     "sample",
     "subsets",
     "summaries",
+    "targets",
 ]
 
 _HOME = {

@@ -8,20 +8,117 @@
 | ... of many θ    | log p + ⟨g_N, δ⟩ - ½ δᵀ H_N δ + (N/n) Σ_U T_k(δ) | third order in δ, and no A_U to find |
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from lwa.errors import one_of
+from lwa.errors import InputError, one_of
 from lwa.models.model import Model
 from lwa.rows.slots import put
+from lwa.user.validate import is_real, require_bool
 
 NAMES = ["calibrated", "powered", "subposterior"]
 WRITTEN_OUT = 16
 """Up to so many parameters, a product with a matrix takes less than calling a library for it."""
+
+
+class TargetChoice(ABC):
+    """A rung of the ladder as a user chooses it: `Calibrated(...)`, `Powered()` or `Subposterior()`."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def power(self, n: int, N: int) -> float:
+        """Return w, what each of n rows out of N counts for."""
+
+
+@dataclass(frozen=True)
+class Calibrated(TargetChoice):
+    """The posterior of all N rows: value, gradient and curvature at θ̂ from all rows, the remainder from the subset.
+
+    Parameters
+    ----------
+    transport
+        How the subset's curvature becomes that of all rows. True evaluates the subset's rows at θ̂ + A_U δ, with A_U
+        such that the curvatures agree. `"second_order"` takes the curvature from all rows and only remainders of
+        third order from the subset. False leaves curvature as it is, so draws are too wide unless subsets are chosen
+        by `summary=lwa.summaries.Curvature()`. `"auto"` is `"second_order"` for more than 12 parameters and on a GPU,
+        else True.
+    leverage
+        Whether rows are drawn by their share of the curvature, with weights to match. `"auto"` does so if single rows
+        matter, as with rare dummies or heavy tails.
+    reference
+        A θ in the bulk of the posterior. By default lwa finds the mode in a few passes over all rows.
+    tolerance
+        Relative error of sds that `subset_size="auto"` may leave.
+
+    Examples
+    --------
+    >>> import lwa
+    >>> lwa.targets.Calibrated(leverage=True)
+    Calibrated(transport='auto', leverage=True, reference=None, tolerance=0.02)
+    """
+
+    transport: bool | Literal["auto", "second_order"] = "auto"
+    leverage: bool | Literal["auto"] = "auto"
+    reference: Any = None
+    tolerance: float = 0.02
+
+    name: ClassVar[str] = "calibrated"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        if self.transport not in ("auto", "second_order"):
+            require_bool("transport", self.transport, also=", 'auto' or 'second_order'")
+        if self.leverage != "auto":
+            require_bool("leverage", self.leverage, also=" or 'auto'")
+        if not is_real(self.tolerance) or not 0.0 < self.tolerance < 1.0:
+            raise InputError(
+                f"tolerance={self.tolerance!r} must lie between 0 and 1. Pass tolerance=0.02, for sds right to 2 %."
+            )
+
+    def power(self, n: int, N: int) -> float:
+        """Return N/n."""
+        return N / n
+
+
+@dataclass(frozen=True)
+class Powered(TargetChoice):
+    """Right spread, centred on each subset's own mode: the likelihood of the subset to the power N/n."""
+
+    name: ClassVar[str] = "powered"
+
+    def power(self, n: int, N: int) -> float:
+        """Return N/n."""
+        return N / n
+
+
+@dataclass(frozen=True)
+class Subposterior(TargetChoice):
+    """The paper as written: the posterior of the n rows of the subset."""
+
+    name: ClassVar[str] = "subposterior"
+
+    def power(self, n: int, N: int) -> float:
+        """Return 1."""
+        return 1.0
+
+
+SHORTHAND: dict[str, type[TargetChoice]] = {kind.name: kind for kind in (Calibrated, Powered, Subposterior)}
+"""Names that stand for a target with its defaults."""
+
+
+def as_target(target: object) -> tuple[TargetChoice, bool]:
+    """Return the target as an object, and whether it may fall back to `Powered()`, as `"auto"` does."""
+    if isinstance(target, TargetChoice):
+        return target, False
+    if isinstance(target, str) and target in (*SHORTHAND, "auto"):
+        return SHORTHAND.get(target, Calibrated)(), target == "auto"
+    raise one_of("target", target, [*SHORTHAND, "auto"])
 
 
 class Expansion(NamedTuple):
@@ -181,8 +278,4 @@ def times(matrix: Array, vector: Array) -> Array:
 
 def power(name: str, n: int, N: int) -> float:
     """w, by the target's name."""
-    if name == "subposterior":
-        return 1.0
-    if name in ("powered", "calibrated"):
-        return N / n
-    raise one_of("target", name, NAMES)
+    return SHORTHAND[name]().power(n, N)
