@@ -26,7 +26,7 @@ from lwa.data.data import lay_out
 from lwa.diagnostics.certify import certify
 from lwa.diagnostics.gradients import Places, Sums, add_block, block_rows, choose_precision, score
 from lwa.diagnostics.transitions import proposals
-from lwa.rivals.demo import logistic
+from lwa.rivals.problems import simulate_logistic
 from lwa.rows import as_rows
 from lwa.rows.slots import fill_up
 from lwa.targets.reference import find_reference
@@ -62,7 +62,7 @@ def main():
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "certificate.json")
     given = parser.parse_args()
-    model, data, _ = logistic(int(given.rows), PARAMETERS, seed=1)
+    model, data, *_ = simulate_logistic(int(given.rows), seed=1, parameters=PARAMETERS)
     rows = as_rows(data)
     with jax.enable_x64(True), Display(False) as display:
         mode = find_reference(model, rows, np.zeros(PARAMETERS), 1)

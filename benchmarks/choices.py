@@ -26,9 +26,9 @@ import numpy as np
 import lwa
 from lwa.algorithm import play, write
 from lwa.backend.random import Purpose
-from lwa.backend.xla import understood
+from lwa.backend.xla import find_cpu_options
 from lwa.engine import cohort as pipeline
-from lwa.rivals.demo import logistic
+from lwa.rivals.problems import simulate_logistic
 from lwa.rows import as_rows
 from lwa.rows.survey import visited
 from lwa.run.prepare import choose_precision
@@ -198,7 +198,7 @@ def factors_us(d=10, count=4096):
 
 
 def main():
-    model, data, truth = logistic(1_000_000, D, seed=1)
+    model, data, _, truth = simulate_logistic(1_000_000, seed=1, parameters=D)
     with jax.enable_x64(True):
         mode = find_reference(model, as_rows(data), np.zeros(D), 1)
         layouts = {name: layout_us(name, 1000) for name in LAYOUTS}
@@ -218,7 +218,7 @@ def main():
         "calibrated_n100": {name: variant(model, data, mode, options) for name, options in VARIANTS.items()},
         "schedules_n100": {
             name: schedule_us(model, data, options)
-            for name, options in (("xla's own", None), ("one after the other", understood()))
+            for name, options in (("xla's own", None), ("one after the other", find_cpu_options()))
         },
         "factor_us_d10": factors,
     }

@@ -5,9 +5,9 @@
     python benchmarks/gpu.py --parts logistic --cells 100x16384 1000x4096
     python benchmarks/gpu.py --page                      # tables and figure of docs/performance.md, without a GPU
 
-logistic: `lwa.rivals.demo.logistic`, N = 10⁶, d = 10, one plain `lwa.sample(model, data, subset_size=n, chains=C,
-keep="summary")` for every n in {100, 1000, 10000} and C in {1, 128, 1024, 4096, 16384}. arma: ARMA(1,1), N = 10⁶,
-windows of n steps. Chain-steps are θ moves of all chains; their rate is read off the second half of the run's own
+logistic: `lwa.rivals.problems.simulate_logistic`, N = 10⁶, d = 10, one plain `lwa.sample(model, data, subset_size=n,
+chains=C, keep="summary")` for every n in {100, 1000, 10000} and C in {1, 128, 1024, 4096, 16384}. arma: ARMA(1,1),
+N = 10⁶, windows of n steps. Chain-steps are θ moves of all chains; their rate is read off the second half of the run's own
 clock: a second or so of sampling, with all randomness, exchanges of rows and summaries in it.
 
 Floor: a program that read the bytes of every chain's rows, n (d + 1) float32, from the device's memory at each move,
@@ -49,7 +49,7 @@ from lwa.diagnostics.autocorrelation import autocorrelation_time
 from lwa.diagnostics.running import effective, mean, variance
 from lwa.engine.cohort import MOST_MOVES
 from lwa.engine.device.cohort import PAGE_READS
-from lwa.rivals.demo import log_likelihood, log_prior, logistic
+from lwa.rivals.problems import logistic_log_likelihood, simulate_logistic, wide_log_prior
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -80,8 +80,8 @@ def copy_bandwidth():
 
 @cache
 def regression():
-    _, data, _ = logistic(ROWS, PARAMETERS, seed=1)
-    return lwa.Model(log_likelihood, log_prior, init={"beta": jnp.zeros(PARAMETERS)}), data
+    _, data, *_ = simulate_logistic(ROWS, seed=1, parameters=PARAMETERS)
+    return lwa.Model(logistic_log_likelihood, wide_log_prior, init={"beta": jnp.zeros(PARAMETERS)}), data
 
 
 @cache

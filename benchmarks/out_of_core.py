@@ -56,7 +56,7 @@ NAMES = {"survey": "survey", "mode": "Newton pass", "exact": f"{CHAINS} θ", "ce
 
 
 def batches(rows, seed=1):
-    """`lwa.rivals.demo.logistic` in batches: an intercept, nine standard normal covariates, y in {0, 1}."""
+    """`simulate_logistic` of `lwa.rivals.problems` in batches: an intercept, nine standard normal covariates, y 0 or 1."""
     rng = np.random.default_rng(seed)
     truth = np.round(rng.normal(scale=0.5, size=PARAMETERS), 2).astype(np.float32)
     for start in range(0, rows, BATCH):

@@ -31,7 +31,7 @@ import numpy as np
 from scipy.signal import lfilter
 
 import lwa
-from lwa.rivals.demo import logistic
+from lwa.rivals.problems import simulate_logistic
 from lwa.subsets import Window
 from lwa.summaries import Autocorrelations, Combine, Quantiles
 
@@ -67,7 +67,7 @@ def margin(model, data, n, moves):
 
 def beside_the_floor(repeats):
     """Part 1."""
-    floor, (model, data, _), table = floor_module(), logistic(1_000_000, PARAMETERS, seed=1), []
+    floor, (model, data, *_), table = floor_module(), simulate_logistic(1_000_000, seed=1, parameters=PARAMETERS), []
     for n, moves in ((100, 60_000), (1000, 20_000)):
         margin(model, data, n, 2_000)  # compile
         pairs = [

@@ -5,8 +5,8 @@
     python benchmarks/tall_logistic.py --rows 2e4 --seconds 1 --draws 2000 --exact-draws 20 --subsamples 100 --blocks 10
                                                                         # a smoke run, two or three minutes
 
-`lwa.rivals.demo.logistic` with ten parameters: the same rows, prior, chains (32) and cores (two, by affinity) for everyone;
-lwa with 100 rows a step, calibrated, as it is and with `exact=True`; NumPyro's HMCECS at six settings; NumPyro's NUTS
+`lwa.rivals.problems.simulate_logistic` with ten parameters: the same rows, prior, chains (32) and cores (two, by
+affinity) for everyone; lwa with 100 rows a step, calibrated, as it is and with `exact=True`; NumPyro's HMCECS at six settings; NumPyro's NUTS
 on all rows; BlackJAX's SGLD with control variates at six; Laplace. `tall_logistic_rivals.py` holds the rivals, and
 what they are given beforehand: starts, scales and leapfrog steps, so that none of them warms up. lwa finds its own.
 
@@ -74,9 +74,9 @@ def lwa_model():
     import jax.numpy as jnp
 
     import lwa
-    from lwa.rivals.demo import log_likelihood, log_prior
+    from lwa.rivals.problems import logistic_log_likelihood, wide_log_prior
 
-    return lwa.Model(log_likelihood, log_prior, init={"beta": jnp.zeros(PARAMETERS)})
+    return lwa.Model(logistic_log_likelihood, wide_log_prior, init={"beta": jnp.zeros(PARAMETERS)})
 
 
 SEEDS = itertools.count(1)
@@ -324,9 +324,9 @@ def main():
         cold(given.cold[0], Path(given.cold[1]))
         return
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cores])  # before JAX counts them; inherited
-    from lwa.rivals.demo import logistic
+    from lwa.rivals.problems import simulate_logistic
 
-    data = logistic(int(given.rows), PARAMETERS, seed=1).data
+    data = simulate_logistic(int(given.rows), seed=1, parameters=PARAMETERS).data
     with tempfile.TemporaryDirectory() as folder:
         for name, values in data.items():
             np.save(Path(folder) / f"{name}.npy", values)

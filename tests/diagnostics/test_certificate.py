@@ -533,9 +533,9 @@ def test_exact_draws_of_two_modes_pass_and_are_called_not_gaussian():
 @pytest.mark.slow
 def test_a_fit_certifies_itself():
     """`fit.certify()` is `lwa.certify` with the fit's own model and rows; a loaded run asks for them."""
-    from lwa.rivals.demo import logistic
+    from lwa.rivals.problems import simulate_logistic
 
-    model, data, _ = logistic(20_000, 3, seed=1)
+    model, data, *_ = simulate_logistic(20_000, seed=1, parameters=3)
     options = dict(subset_size=500, draws=500, tune=200, seed=1, progress=False)
     good = lwa.sample(model, data, target="calibrated", **options)
     assert good.certify(progress=False).passed

@@ -8,7 +8,7 @@ import pytest
 import lwa
 from lwa.algorithm import spread
 from lwa.data.data import lay_out
-from lwa.rivals.demo import logistic
+from lwa.rivals.problems import simulate_logistic
 from lwa.rows import as_rows
 from lwa.rows.slots import to_columns
 from lwa.run.plan import leverage_helps
@@ -140,7 +140,7 @@ def test_U_is_left_alone_between_proposals():
     assert source.tolist() == [0, 0, 0, 0, 1, 1, 1]
     assert first.tolist() == [True, False, False, False, False, False, False]
     assert ends.tolist() == [False, True, True, True, True, True, True]
-    model, data, _ = logistic(2000, 3, seed=1)
+    model, data, *_ = simulate_logistic(2000, seed=1, parameters=3)
     fit = lwa.sample(model, data, subset_size=100, draws=200, tune=64, thinning=4, seed=1, progress=False)
     assert fit.attributes["subset_renewal_moves"] == 400
     assert abs(fit.sample_stats["subset_accepted"].mean() - 0.25) < 0.02  # but for rows that are in U already
@@ -163,7 +163,7 @@ def settings(**changes):
 @pytest.mark.parametrize(("share", "helps"), [(0.5, False), (0.02, True)])
 def test_leverage_is_used_where_uniform_subsets_miss_a_direction(share, helps):
     """A dummy in half of the rows needs none; one that an average subset of 50 has once does."""
-    model, data, _ = logistic(5000, 3, seed=4)
+    model, data, *_ = simulate_logistic(5000, seed=4, parameters=3)
     data["x"][:, 2] = np.arange(5000) % 5000 < share * 5000
     with jax.enable_x64(True):
         layout = lay_out(model, data)
@@ -175,7 +175,7 @@ def test_leverage_is_used_where_uniform_subsets_miss_a_direction(share, helps):
 
 @pytest.mark.slow
 def test_too_few_rows_are_refused_with_a_number_that_does():
-    model, data, _ = logistic(20_000, 10, seed=1)
+    model, data, *_ = simulate_logistic(20_000, seed=1, parameters=10)
     with pytest.raises(lwa.InputError, match=r"subset_size=9 is too small .* Pass subset_size=\d+") as refused:
         lwa.sample(model, data, subset_size=9, seed=1, progress=False)
     enough = int(str(refused.value).split("Pass subset_size=")[1].rstrip("."))
@@ -185,7 +185,7 @@ def test_too_few_rows_are_refused_with_a_number_that_does():
 
 @pytest.mark.slow
 def test_the_smallest_subset_that_will_do():
-    model, data, _ = logistic(20_000, 4, seed=2)
+    model, data, *_ = simulate_logistic(20_000, seed=2, parameters=4)
     fit = lwa.sample(model, data, subset_size="auto", draws=20, tune=20, seed=1, progress=False)
     assert fit.attributes["subset_size"] == 100
     assert 0 <= fit.attributes["predicted_sd_error"] <= 0.02
@@ -206,7 +206,7 @@ def test_the_smallest_subset_that_will_do():
 
 @pytest.mark.slow
 def test_a_budget_bounds_the_subset():
-    model, data, _ = logistic(20_000, 4, seed=2)
+    model, data, *_ = simulate_logistic(20_000, seed=2, parameters=4)
     options = {"summary": lwa.summaries.Curvature(), "transport": False, "draws": 20, "tune": 20}
     fit = lwa.sample(
         model, data, subset_size="auto", tolerance=1e-4, budget=lwa.RowReads(2 * 4 * 60 * 150), seed=1, progress=False,
@@ -216,7 +216,7 @@ def test_a_budget_bounds_the_subset():
 
 
 def test_a_thousand_parameters_are_told_what_to_do_before_any_pass():
-    model, data, _ = logistic(2000, 1000, seed=1)
+    model, data, *_ = simulate_logistic(2000, seed=1, parameters=1000)
     with pytest.raises(lwa.InputError, match=r"GiB of curvature along\. Pass subset_move=lwa\.subsets\.Fixed\(\)"):
         lwa.sample(model, data, subset_size=1000, transport=True, progress=False)
 
@@ -224,6 +224,6 @@ def test_a_thousand_parameters_are_told_what_to_do_before_any_pass():
 @pytest.mark.slow
 def test_a_hundred_parameters_with_default_arguments():
     """Logistic, d = 100: the certificate, which is no part of how they were drawn, finds nothing wrong."""
-    model, data, _ = logistic(200_000, 100, seed=1)
+    model, data, *_ = simulate_logistic(200_000, seed=1, parameters=100)
     fit = lwa.sample(model, data, seed=1, progress=False)
     assert fit.certify(progress=False).outcome == "pass"

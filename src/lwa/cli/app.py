@@ -31,14 +31,14 @@ def demo(
     from rich.console import Console
 
     from lwa.errors import LwaError
-    from lwa.rivals.demo import full_step_seconds, logistic
+    from lwa.rivals.problems import measure_full_pass, simulate_logistic
     from lwa.run.sample import sample
     from lwa.storage import require_free
 
     require_free(out)  # rather than after all the work
     console = Console()
     console.print(f"Simulating {rows:,} rows of a logistic regression with 10 parameters.")
-    model, data, truth = logistic(rows, 10, seed)
+    model, data, _, truth = simulate_logistic(rows, seed=seed, parameters=10)
     fit = sample(model, data, subset_size=subset_size, draws=draws, seed=seed)
     folder = fit.save(out)
     try:
@@ -53,7 +53,7 @@ def demo(
     typer.echo(str(table))
 
     told, chains = fit.attributes, len(fit.posterior["beta"])
-    step, full = 1 / told["moves_a_second"], full_step_seconds(model, data, chains)
+    step, full = 1 / told["moves_a_second"], measure_full_pass(model, data, chains)
     console.print(f"\n{certified}")
     console.print(
         f"\n{told['seconds']:.1f} s in all, {told['sampling_seconds']:.1f} s of it tune and sampling: "
@@ -238,19 +238,19 @@ def fit(
     lwa resume goes on from there.
     """
     from lwa.cli.fit import Source, fit_and_save
-    from lwa.executors.dask import dask_at
+    from lwa.executors.dask import connect_dask
     from lwa.storage import require_free
     from lwa.user.progress import Display
-    from lwa.user.stopwatch import begun
+    from lwa.user.progress import start_stopwatch
 
-    stages = begun()
+    stages = start_stopwatch()
     require_free(out, replace=overwrite)  # this and all options, rather than after all the work
     options = options_of(tune, chains, budget, target, exact, seed, epsilon, draws, subset_size, keep)
     source = Source(
         what, data, family=family, link=link, prior=prior or [], offset=offset, weights=weights, trials=trials,
         numpyro=numpyro, missing=missing,
     )  # fmt: skip
-    with dask_at(dask) as executor:
+    with connect_dask(dask) as executor:
         with Display(not json, stages) as display:
             model, rows = source.read(progress=display, executor=executor)
         done = fit_and_save(
@@ -274,7 +274,7 @@ def tell(done: "Fitted", out: Path, *, json: bool) -> None:
 
 def show_fit(done: "Fitted", out: Path) -> None:
     """What came of a fit: the table, then what to think of it, then where it is."""
-    from lwa.user.stopwatch import in_words
+    from lwa.user.progress import format_stages
 
     typer.echo(str(done.table))
     for remark in done.run.attributes["warnings"]:
@@ -282,7 +282,7 @@ def show_fit(done: "Fitted", out: Path) -> None:
     if done.verdict:
         typer.echo(f"\nCertificate: {done.verdict}")
     typer.echo(f"\nSaved to {out}." + ("" if done.page is None else f" Open {done.page} for the whole story."))
-    typer.echo(f"{in_words(done.stages.seconds)}.")
+    typer.echo(f"{format_stages(done.stages.seconds)}.")
 
 
 @app.command()
@@ -311,11 +311,11 @@ def resume(
     --budget a fit that is done is extended.
     """
     from lwa.cli.fit import resume_and_save
-    from lwa.executors.dask import dask_at
-    from lwa.user.stopwatch import begun
+    from lwa.executors.dask import connect_dask
+    from lwa.user.progress import start_stopwatch
 
-    stages = begun()
-    with dask_at(dask) as executor:
+    stages = start_stopwatch()
+    with connect_dask(dask) as executor:
         done = resume_and_save(
             run, draws=draws, budget=budget, numpyro=numpyro, certify=certify, report=page, progress=not json,
             executor=executor, stages=stages,

@@ -19,7 +19,7 @@ from lwa.data.lead_in import measured
 from lwa.errors import InputError, LwaWarning, ModelError, one_of
 from lwa.kernels.autoregressive import Autoregressive
 from lwa.kernels.blockwise import Blockwise
-from lwa.kernels.kernel import Metropolis
+from lwa.kernels.kernel import MetropolisKernel
 from lwa.kernels.random_walk import RandomWalk
 from lwa.models.check import named
 from lwa.models.model import Model
@@ -173,7 +173,7 @@ def require_fit(rival: Rival, layout: Layout, fault: str) -> None:
 
 
 def pose(
-    rival: Rival, layout: Layout, expanded: Reference | None, walk: Metropolis, seed: int
+    rival: Rival, layout: Layout, expanded: Reference | None, walk: MetropolisKernel, seed: int
 ) -> tuple[Problem, list[str]]:
     """All rows in memory, in a random order, and what the method must know of them; and what to say of that."""
     order = generator(seed, Purpose.RIVAL_ORDER, 0).permutation(len(layout.full))
@@ -189,12 +189,12 @@ def pose(
     return replace(problem, own=own), remarks
 
 
-def bound(walk: Metropolis, model: Model) -> Metropolis:
+def bound(walk: MetropolisKernel, model: Model) -> MetropolisKernel:
     """The kernel with its blocks found in θ, where it has some."""
     return walk.bind(model) if isinstance(walk, Blockwise) else walk
 
 
-def as_kernel(kernel: Any) -> Metropolis:
+def as_kernel(kernel: Any) -> MetropolisKernel:
     """Q by name, or as it is."""
     known = {"walk": RandomWalk(), "gaussian": Autoregressive()}
     if isinstance(kernel, str) and kernel in known:
@@ -287,7 +287,7 @@ def result_of(
     outcome: Outcome,
     seconds: float,
     remarks: list[str],
-    kernel: Metropolis,
+    kernel: MetropolisKernel,
 ) -> Result:
     """Draws by name, and how they came about."""
     model = layout.given
