@@ -13,7 +13,7 @@ from lwa.rows.chunked import Chunked
 from lwa.run.settings import Swap
 from lwa.subsets.chain import SubsetChain
 from lwa.subsets.weights import as_weight
-from lwa.summaries.per_row import Statistic, nothing
+from lwa.summaries.summary import NO_STATISTIC
 
 NUMBERS = np.random.default_rng(0).normal(size=(30_000, 3)).astype(np.float32)
 
@@ -67,9 +67,7 @@ def test_a_page_of_candidates_is_one_sorted_read(rows, reads):
             taken.append(indices)
             return rows.take(indices)
 
-    chain = SubsetChain(
-        Counted(), Statistic(nothing, np.empty(0), np.empty(0)), Swap(2), as_weight("gaussian"), 1.0, 50, 1, 64
-    )
+    chain = SubsetChain(Counted(), NO_STATISTIC, Swap(2), as_weight("gaussian"), 1.0, 50, 1, 64)
     candidates, batch = chain.candidates([0, 1, 2], 0, Purpose.SUBSET)
     assert [len(indices) for indices in taken] == [64 * 3 * 2]
     assert all((np.diff(positions) >= 0).all() for _, positions in reads)

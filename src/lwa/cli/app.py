@@ -33,7 +33,7 @@ def demo(
     from lwa.errors import LwaError
     from lwa.rivals.problems import measure_full_pass, simulate_logistic
     from lwa.run.sample import sample
-    from lwa.storage import require_free
+    from lwa.storage.run_folder import require_free
 
     require_free(out)  # rather than after all the work
     console = Console()
@@ -239,7 +239,7 @@ def fit(
     """
     from lwa.cli.fit import Source, fit_and_save
     from lwa.executors.dask import connect_dask
-    from lwa.storage import require_free
+    from lwa.storage.run_folder import require_free
     from lwa.user.progress import Display
     from lwa.user.progress import start_stopwatch
 
@@ -546,10 +546,10 @@ def report(
 def main() -> None:
     """Run a command; what lwa refuses is one sentence and exit code 2, never a traceback."""
     from lwa.errors import LwaError, Terminated, out_of_memory
-    from lwa.storage.cache import kept_programs
+    from lwa.storage.cache import keep_programs
 
     try:
-        with kept_programs():
+        with keep_programs():
             app()
     except LwaError as error:
         typer.echo(f"lwa: {as_options(str(error))}", err=True)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import InputError, RunFolderError
-from lwa.storage import kept_in, read_run, write_run
+from lwa.storage.run_folder import find_kept_files, read_run, write_run
 
 if TYPE_CHECKING:
     import xarray
@@ -372,7 +372,7 @@ def load(folder: str | os.PathLike[str]) -> Result:
         described = manifest["attributes"], manifest["dims"], manifest["coords"]
         streamed = next((one for one in manifest.get("segments", []) if "record" in one), None)
         over = "segments" in manifest  # else it still goes on
-        home = Home(Path(folder), streamed) if over and kept_in(Path(folder)) else None
+        home = Home(Path(folder), streamed) if over and find_kept_files(Path(folder)) else None
         summarised = groups.get(RUNNING)
         return Result(
             posterior, stats, *described, None, groups.get(UNCONSTRAINED), groups.get(WARMUP), groups.get(WARMUP_STATS),

@@ -167,7 +167,7 @@ def test_data_that_changed_are_refused_by_name(call, place, at_block):  # noqa: 
 def test_watching_ends_with_the_run(tmp_path, monkeypatch, capsys):
     lwa.sample(PLAIN, Y, subset_size=50, draws=20, tune=20, seed=1, progress=False, checkpoint=tmp_path / "run")
     looks = iter([True, True, True, True])
-    monkeypatch.setattr(watching, "goes_on", lambda _: next(looks, False))
+    monkeypatch.setattr(watching, "is_running", lambda _: next(looks, False))
     monkeypatch.setattr(watching, "SECONDS", 0.0)
     monkeypatch.setattr(watching, "Console", lambda: Console(force_terminal=True, width=100))
     watching.follow(tmp_path / "run", once=False)

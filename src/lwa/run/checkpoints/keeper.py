@@ -20,9 +20,9 @@ from lwa.errors import RunFolderError
 from lwa.run.conclude import variables_of
 from lwa.run.loop import Player, Run, Sofar, kept_of, last_draws, recorder_of, summary_around
 from lwa.run.retention import retention_of
-from lwa.storage.generations import Arrays, Generation, write
+from lwa.storage.generations import Arrays, Generation, write_generation
 from lwa.storage.run_folder import MANIFEST
-from lwa.storage.stream import FILE, Stream, record_of, stream_of
+from lwa.storage.stream import STREAM_FILE, Stream, build_record, load_stream
 from lwa.subsets.tape import Queue, Written
 
 EVERY = 5.0
@@ -49,7 +49,7 @@ class Folder:
     def __post_init__(self) -> None:
         """No draws yet."""
         none = variables_of(self.run, nothing(self.run))
-        self.stream = Stream(self.path / FILE, record_of(none), self.run.settings.chains)
+        self.stream = Stream(self.path / STREAM_FILE, build_record(none), self.run.settings.chains)
 
     def take_up(self, player: Player, sofar: Sofar) -> None:
         """Put both where the checkpoint was made; a new run is kept at once, so that a folder that will not do is known
@@ -69,7 +69,7 @@ class Folder:
     def _take_up(self, begun: Generation, player: Player, sofar: Sofar) -> None:
         head, arrays = begun.head, begun.arrays
         self.number = begun.number
-        fresh, self.stream = self.stream, stream_of(self.path, head["stream"])
+        fresh, self.stream = self.stream, load_stream(self.path, head["stream"])
         if (self.stream.record, self.stream.chains) != (fresh.record, fresh.chains):
             raise ValueError("its draws are those of another model")
         for name in COUNTERS:
@@ -131,7 +131,7 @@ class Folder:
         try:
             self._stream(sofar)
             if not sofar.torn:
-                write(self.path, self.number + 1, *self._held(player, sofar))
+                write_generation(self.path, self.number + 1, *self._held(player, sofar))
                 self.number += 1
                 (self.path / MANIFEST).unlink(missing_ok=True)  # of the run as it was when it last stopped
         except OSError as error:
@@ -173,7 +173,7 @@ class Folder:
         put_down_surrogates(sofar, arrays)
         head = {
             "description": self.description,
-            "stream": self.stream.segment(),
+            "stream": self.stream.describe(),
             "draws": 0 if sofar.tuned is None else min(self.run.settings.draws, sofar.draws),
             "tuned": sofar.tuned,
             "thinning": sofar.thinning,
