@@ -324,8 +324,8 @@ def beside(said, measured):
 def markdown(report):
     """Model / measurement, a line a size."""
     lines = [
-        f"| N | µs a move, n = 100 | n = 1000 | {' | '.join(f'{name}, s' for name in NAMES.values())} | "
-        "preparation, s | anonymous, MiB | effective draws a draw |",
+        f"| N | µs per move, n = 100 | n = 1000 | {' | '.join(f'{name}, s' for name in NAMES.values())} | "
+        "preparation, s | anonymous, MiB | effective draws per draw |",
         f"|{'---|' * 10}",
     ]
     for row in report["table"]:
@@ -359,9 +359,9 @@ def reading(report):
     """What rows cost that are read at random."""
     plain, asked = report["gathers"]["plain"], report["gathers"]["asked"]
     return (
-        f"A row of {GATHERED:,} that are gathered from the largest table takes {number(plain['warm_us'])} µs where "
-        f"the system holds the file, and {number(asked['warm_us'])} where it is asked ahead for nothing; from a file "
-        f"that it does not hold {number(plain['cold_us'])} µs, and {number(asked['cold_us'])} asked ahead."
+        f"Gathering {GATHERED:,} rows from the largest table takes {number(plain['warm_us'])} µs per row if the system "
+        f"holds the file, and {number(asked['warm_us'])} µs with asking ahead; if the system does not hold the file, "
+        f"{number(plain['cold_us'])} µs, and {number(asked['cold_us'])} µs with asking ahead."
     )
 
 
@@ -395,8 +395,8 @@ def prediction(report):
     lines.append(f"| the whole run | {spoken(far['one_in_all'])} | {spoken(far['hundred_in_all'])} |")
     disk = report["table"][-1]["plan"]["disk"]
     return (
-        "\n".join(lines) + f"\n\nOne pass reads {far['bytes'] / 1e9:,.0f} GB, on each machine from a disk of "
-        f"{disk / 1e9:.2g} GB/s as this one's. More than {far['workers']} machines would gain less than a tenth."
+        "\n".join(lines) + f"\n\nOne pass reads {far['bytes'] / 1e9:,.0f} GB; the disk of each machine is taken to "
+        f"read {disk / 1e9:.2g} GB/s, as this one does. More than {far['workers']} machines would gain less than a tenth."
     )
 
 
