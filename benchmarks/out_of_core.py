@@ -56,7 +56,7 @@ NAMES = {"survey": "survey", "mode": "Newton pass", "exact": f"{CHAINS} θ", "ce
 
 
 def batches(rows, seed=1):
-    """`simulate_logistic` of `lwa.rivals.problems` in batches: an intercept, nine standard normal covariates, y 0 or 1."""
+    """Yield `lwa.rivals.problems.simulate_logistic` in batches: intercept, nine standard normal covariates, 0 or 1."""
     rng = np.random.default_rng(seed)
     truth = np.round(rng.normal(scale=0.5, size=PARAMETERS), 2).astype(np.float32)
     for start in range(0, rows, BATCH):
@@ -396,7 +396,8 @@ def prediction(report):
     disk = report["table"][-1]["plan"]["disk"]
     return (
         "\n".join(lines) + f"\n\nOne pass reads {far['bytes'] / 1e9:,.0f} GB; the disk of each machine is taken to "
-        f"read {disk / 1e9:.2g} GB/s, as this one does. More than {far['workers']} machines would gain less than a tenth."
+        f"read {disk / 1e9:.2g} GB/s, as this one does. More than {far['workers']} machines would gain less than a "
+        "tenth."
     )
 
 
