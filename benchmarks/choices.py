@@ -30,7 +30,7 @@ from lwa.backend.xla import find_cpu_options
 from lwa.engine import cohort as pipeline
 from lwa.rivals.problems import simulate_logistic
 from lwa.rows import as_rows
-from lwa.rows.survey import visited
+from lwa.rows.passes import visited
 from lwa.run.prepare import choose_precision
 from lwa.subsets import Gaussian, Swap
 from lwa.subsets.chain import SubsetChain

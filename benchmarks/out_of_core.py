@@ -118,9 +118,9 @@ def one(folder, moves, certify):
     import jax
 
     import lwa
-    from lwa.diagnostics.monte_carlo_error import effective_draws
+    from lwa.diagnostics.autocorrelation import effective_draws
     from lwa.rows import open_store, survey
-    from lwa.targets.reference import log_posterior, sums_over_all
+    from lwa.targets.reference import log_posterior, sum_all_rows
 
     peak = Peak()
     peak.start()
@@ -144,7 +144,7 @@ def one(folder, moves, certify):
         log_posterior(logistic, rows_of(rows, 1000), theta)  # compiled, as the others are
         found["passes"] = {
             "survey": timed(lambda: survey(rows))[0],
-            "mode": timed(lambda: sums_over_all(logistic, rows, theta[0]))[0],
+            "mode": timed(lambda: sum_all_rows(logistic, rows, theta[0]))[0],
             "exact": timed(lambda: log_posterior(logistic, rows, theta))[0],
         }
     if certify:
@@ -165,34 +165,34 @@ def rows_of(rows, count):
 def planned(folder):
     """What `lwa plan` says of the same runs, in a process of its own; prints JSON."""
     from lwa.cli.fit import Source, quietly
-    from lwa.cli.forecast.forecast import of_sample
-    from lwa.cli.forecast.sampled import of_rows
-    from lwa.cli.forecast.work import pass_seconds, total_seconds, with_rows, worthwhile_workers
+    from lwa.cli.forecast.forecast import forecast_from_sample
+    from lwa.cli.forecast.row_sample import sample_rows
+    from lwa.cli.forecast.work import estimate_pass, estimate_total, scale_rows, find_worthwhile_workers
     from lwa.rows import open_store
 
     rows, logistic, found = open_store(folder), model(), {"us": {}}
     with tempfile.TemporaryDirectory() as scratch, quietly():
-        some = of_rows(rows, Path(scratch))
+        some = sample_rows(rows, Path(scratch))
         for n in SIZES:
             options = {"subset_size": n, "chains": CHAINS, "tune": 1000, "draws": 1000, "budget": None, "exact": False}
             options |= {"target": "calibrated", "epsilon": "auto", "seed": 1}
-            said = of_sample(logistic, some, Source("", str(folder)), options, True)
+            said = forecast_from_sample(logistic, some, Source("", str(folder)), options, True)
             found["us"][n] = 1e6 * said.move
-    found["passes"] = {phase: pass_seconds(said.work, said.costs, phase, cold=False) for phase in NAMES}
+    found["passes"] = {phase: estimate_pass(said.work, said.costs, phase, cold=False) for phase in NAMES}
     found["mode_passes"] = said.work.passes["mode"]
     passes = found["passes"]["survey"] + found["mode_passes"] * found["passes"]["mode"]
     found["preparation"] = said.costs.start + passes
     found["anonymous_mib"] = said.memory / 2**20
     found["start"], found["disk"] = said.costs.start, said.costs.disk
-    far = with_rows(said.work, 10**10)
+    far = scale_rows(said.work, 10**10)
     found["far"] = {
         "rows": 10**10,
         "bytes": far.pass_bytes,
-        "one": {phase: pass_seconds(far, said.costs, phase, cold=True) for phase in found["passes"]},
-        "hundred": {phase: pass_seconds(far, said.costs, phase, cold=True, workers=100) for phase in found["passes"]},
-        "one_in_all": total_seconds(far, said.costs),
-        "hundred_in_all": total_seconds(far, said.costs, 100),
-        "workers": worthwhile_workers(far, said.costs),
+        "one": {phase: estimate_pass(far, said.costs, phase, cold=True) for phase in found["passes"]},
+        "hundred": {phase: estimate_pass(far, said.costs, phase, cold=True, workers=100) for phase in found["passes"]},
+        "one_in_all": estimate_total(far, said.costs),
+        "hundred_in_all": estimate_total(far, said.costs, 100),
+        "workers": find_worthwhile_workers(far, said.costs),
     }
     print(json.dumps(found))
 
@@ -209,14 +209,14 @@ def gathers(folder):
     Cold: the first gather after the file was let go, since the system reads megabytes around each row that it was not
     asked for, and so fills its memory with the file. Warm: the median of those that follow a pass.
     """
-    from lwa.rows import mapped, open_store
+    from lwa.rows import memory, open_store
 
     found = {}
     for asked in (False, True):
         rows, rng = open_store(folder), np.random.default_rng(1)
-        mapped.WATCHED = 0
+        memory.WATCHED = 0
         for column in rows.groups.values():
-            column.let_go(0, len(rows))
+            column.release(0, len(rows))
             for file in column.files:
                 file.asking = 10**9 if asked else 0
         for shard in rows.shards:
@@ -234,7 +234,7 @@ def gathers(folder):
 def precisions(folder):
     """Draws of both precisions at the largest n, from one reference point; prints JSON."""
     import lwa
-    from lwa.diagnostics.monte_carlo_error import effective_draws
+    from lwa.diagnostics.autocorrelation import effective_draws
     from lwa.rows import open_store
 
     rows, logistic, n, draws, reference = open_store(folder), model(), max(SIZES), 3000, None
@@ -380,9 +380,9 @@ def rounding(report):
 
 def spoken(seconds):
     """A time as one says it."""
-    from lwa.cli.forecast.advice import spoken
+    from lwa.cli.forecast.advice import format_seconds
 
-    return spoken(seconds)
+    return format_seconds(seconds)
 
 
 def prediction(report):
@@ -390,9 +390,9 @@ def prediction(report):
     far = report["table"][-1]["plan"]["far"]
     lines = ["| pass over 10¹⁰ rows | one machine | 100 machines |", "|---|---|---|"]
     lines += [
-        f"| {name} | {spoken(far['one'][phase])} | {spoken(far['hundred'][phase])} |" for phase, name in NAMES.items()
+        f"| {name} | {format_seconds(far['one'][phase])} | {format_seconds(far['hundred'][phase])} |" for phase, name in NAMES.items()
     ]
-    lines.append(f"| the whole run | {spoken(far['one_in_all'])} | {spoken(far['hundred_in_all'])} |")
+    lines.append(f"| the whole run | {format_seconds(far['one_in_all'])} | {format_seconds(far['hundred_in_all'])} |")
     disk = report["table"][-1]["plan"]["disk"]
     return (
         "\n".join(lines) + f"\n\nOne pass reads {far['bytes'] / 1e9:,.0f} GB; the disk of each machine is taken to "

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import lwa
 from lwa.backend.random import Purpose
 from lwa.rows import as_rows
-from lwa.rows.survey import visited
+from lwa.rows.passes import visited
 from lwa.subsets import Free, Gaussian, Laplace, Swap
 from lwa.subsets.bandwidth import REFRESH_RATE, find_epsilon
 from lwa.subsets.chain import SubsetChain
@@ -124,7 +124,7 @@ def test_burn_in_brings_the_distance_down_to_its_law():
 def test_epsilon_auto_reaches_its_refresh_rate():
     with jax.enable_x64(True):
         chain = chain_on(DATA, page=1024)
-        chain = chain.at(find_epsilon(chain))
+        chain = chain.with_epsilon(find_epsilon(chain))
         U, _ = chain.burn_in(chain.start([0, 1]), [0, 1])
         rates = []
         for page in range(10):

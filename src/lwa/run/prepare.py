@@ -15,30 +15,30 @@ from lwa.algorithm import Subset
 from lwa.backend.random import Purpose, generator
 from lwa.backend.xla import accelerated
 from lwa.data.data import Layout
-from lwa.diagnostics.running import superchain_of
+from lwa.diagnostics.running import assign_superchains
 from lwa.engine.cohort import Cohort, Problem, evaluate, first_state, warm_up
-from lwa.engine.device.choice import kind_for
+from lwa.engine.device.choice import choose_cohort_kind
 from lwa.engine.remote_cohort import CohortAway, Playing
 from lwa.errors import InputError, LwaWarning, ModelError
 from lwa.kernels.choice import choose_kernel
-from lwa.kernels.gradient import Gradient
+from lwa.kernels.gradient import GradientKernel
 from lwa.kernels.kernel import Kernel
 from lwa.rows import Survey, survey
 from lwa.rows.column import whole_column
 from lwa.rows.slots import to_columns
-from lwa.rows.survey import visited
-from lwa.rows.units import unit_length
+from lwa.rows.passes import visited
+from lwa.rows.passes import unit_length
 from lwa.run.lead_in import forgetting, remember
 from lwa.run.loop import Run
 from lwa.run.pilot import predicted_acceptance
-from lwa.run.plan import NO_STATISTIC, Plan, Steps, WindowColumn, plan, require_room, subset_chain, target_of
+from lwa.run.plan import Plan, Steps, WindowColumn, plan, require_room, subset_chain, target_of
 from lwa.run.settings import Settings
 from lwa.run.starts import find_starts, flat, superchains_of
 from lwa.subsets.chain import Chain
 from lwa.subsets.windows.chain import WindowChain
 from lwa.summaries import Curvature, Gathering, WindowSummary
 from lwa.summaries.groups import OverGroups
-from lwa.summaries.summary import Summary, gathering_of
+from lwa.summaries.summary import NO_STATISTIC, Summary, start_gathering
 from lwa.targets.reference import Reference, find_reference, reference_at, require_derivatives, require_gradients
 from lwa.targets.target import Target, as_held
 from lwa.user.progress import Display
@@ -100,11 +100,11 @@ def prepare(layout: Layout, settings: Settings, given: list[NDArray[np.float64]]
         kernel = choose_kernel(layout.model.dimension, calibrated=True, accepted=accepted).bind(layout.model)
         problem = replace(problem, kernel=kernel)
     superchains = superchains_of(layout.model, settings.chains, given, expanded)
-    together = None if superchains is None else superchain_of(settings.chains, superchains)
+    together = None if superchains is None else assign_superchains(settings.chains, superchains)
     begun: list[Playing] = []
     start = partial(find_starts, layout.model, seed=settings.seed, given=given, reference=expanded, dtype=dtype,
                     together=together)  # fmt: skip
-    kind = kind_for(problem, settings.chains)
+    kind = choose_cohort_kind(problem, settings.chains)
     if kind is not None:
         problem = replace(problem, subsets=replace(problem.subsets, page=kind.page_for(problem, settings.chains)))
     for chains, U in planned.firsts:
@@ -146,7 +146,7 @@ def first_choice(layout: Layout, settings: Settings) -> Kernel:
     """The kernel that was asked for, or the one that will most likely do."""
     kernel = settings.kernel or choose_kernel(layout.model.dimension, calibrated=settings.target == "calibrated")
     kernel = kernel.bind(layout.model)
-    if isinstance(kernel, Gradient):
+    if isinstance(kernel, GradientKernel):
         require_gradients(layout.model, layout.full.take(np.zeros(1, np.int64)), type(kernel).__name__)
     return kernel
 
@@ -160,7 +160,7 @@ def look_through(layout: Layout, summary: Summary | None, display: Display) -> t
 
     if summary is None:
         return survey(layout.rows, progress=progress), None
-    return visited(layout.rows, gathering_of, own=(summary,), here=True, progress=progress)
+    return visited(layout.rows, start_gathering, own=(summary,), here=True, progress=progress)
 
 
 def require_calibration(layout: Layout, settings: Settings) -> None:
