@@ -24,8 +24,10 @@ import numpy as np
 
 from lwa.data.data import lay_out
 from lwa.diagnostics.certify import certify
-from lwa.diagnostics.gradients import Places, Sums, add_block, block_rows, choose_precision, score
-from lwa.diagnostics.transitions import proposals
+from lwa.diagnostics.gradients import choose_precision, score
+from lwa.diagnostics.transitions import draw_proposals
+from lwa.models.jax_likelihood import JaxLikelihood, add_block
+from lwa.models.sums import Places, ScoreSums
 from lwa.rivals.problems import simulate_logistic
 from lwa.rows import as_rows
 from lwa.rows.slots import fill_up
@@ -47,7 +49,7 @@ def seconds(work):
 
 def one_gradient(model, rows, theta, block, precision):
     """A streamed pass at a single θ, with no proposal."""
-    total = Sums(jnp.zeros(1), jnp.zeros((1, len(theta))), jnp.zeros(0))
+    total = ScoreSums(jnp.zeros(1), jnp.zeros((1, len(theta))), jnp.zeros(0))
     points = theta[None].astype(precision)
     for batch in rows.blocks(block):
         places = Places(points, points[:0], points[:0])
@@ -68,7 +70,7 @@ def main():
         mode = find_reference(model, rows, np.zeros(PARAMETERS), 1)
         draws = mode.theta + np.random.default_rng(1).normal(size=(CHAINS, DRAWS, PARAMETERS)) @ mode.factor.T
         points = draws.reshape(-1, PARAMETERS)[: given.points]
-        ends = mode.theta + proposals(given.points, PARAMETERS) @ mode.factor.T
+        ends = mode.theta + draw_proposals(given.points, PARAMETERS) @ mode.factor.T
         places, layout = Places(points, points[:0], ends), lay_out(model, rows)
 
         def unit(precision):
@@ -91,7 +93,7 @@ def main():
         "parameters": PARAMETERS,
         "points": given.points,
         "precision": precision,
-        "block": block_rows(places),
+        "block": JaxLikelihood(model).choose_block(places),
         "one_gradient_seconds": round(double, 4),
         "one_gradient_float32_seconds": round(single, 4),
         "certify_seconds": round(certify_seconds, 3),

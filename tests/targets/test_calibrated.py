@@ -7,12 +7,12 @@ import pytest
 
 import lwa
 from experiments.law_of_theta.exact import Y
+from lwa.models.jax_likelihood import row_curvatures, row_scores
 from lwa.rivals.problems import simulate_logistic
 from lwa.rows import as_rows
 from lwa.subsets import Gaussian, Swap
 from lwa.subsets.chain import SubsetChain
 from lwa.summaries import Curvature
-from lwa.summaries.curvature import row_curvatures, row_scores
 from lwa.targets.calibration import calibrate, expansion_of
 from lwa.targets.reference import Reference, find_reference, reference_at
 from lwa.targets.target import Target

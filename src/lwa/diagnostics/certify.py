@@ -8,23 +8,23 @@ from numpy.typing import NDArray
 
 from lwa.backend.xla import full_precision
 from lwa.data.data import Layout, lay_out
-from lwa.data.lead_in import measured
-from lwa.diagnostics.certificate import RESOLUTION, Certificate, standard_errors_a_bar
-from lwa.diagnostics.draws import at_least_two_chains, draws_of, spread, spread_evenly
-from lwa.diagnostics.gradients import Places, evenly, score
-from lwa.diagnostics.monte_carlo_error import effective_draws
-from lwa.diagnostics.stein import Effects, Evidence, effects, effects_in_worst_directions, fits
-from lwa.diagnostics.transitions import Moves, moves, proposals, transition
+from lwa.data.lead_in import extend_lead_in
+from lwa.diagnostics.autocorrelation import effective_draws
+from lwa.diagnostics.certificate import RESOLUTION, Certificate, standard_errors_per_bar
+from lwa.diagnostics.draws import arrange_chains, choose_points, collect_draws, measure_spread
+from lwa.diagnostics.gradients import evenly, score
+from lwa.diagnostics.stein import Effects, Evidence, fit_gradients, measure_effects, measure_worst_directions
+from lwa.diagnostics.transitions import ExactMoves, draw_proposals, measure_transition, score_moves
 from lwa.executors import Executor
 from lwa.executors.executor import require_executor
 from lwa.models.check import labelled
-from lwa.models.model import Model
-from lwa.models.unbound import Unbound, require_model
+from lwa.models.model import Model, Unbound, require_model
+from lwa.models.sums import Places
 from lwa.user.progress import Display
 
 MOST_STARTS = 500
 """Draws from which moves start. More parameters need more gradients, but no more moves: these are a second opinion."""
-MORE, MOST_POINTS = 4, 6000
+MORE_TIMES_POINTS, MOST_POINTS = 4, 6000
 """Gradients of a second pass: as many times those of the first, or so many if the first one's bars ask for them."""
 
 
@@ -84,29 +84,29 @@ def certify(
     require_executor(executor)
     layout = lay_out(model, data, progress, executor)
     model = layout.given
-    draws = at_least_two_chains(draws_of(model, idata))
-    where = spread_evenly(draws, points)
-    mean, factor = spread(model, draws)
+    draws = arrange_chains(collect_draws(model, idata))
+    where = choose_points(draws, points)
+    mean, factor = measure_spread(model, draws)
     with Display(progress) as display, jax.enable_x64(True):
         layout = layout.checked(np.float64)
         if layout.ordered:
-            layout, _ = measured(layout, mean, factor)
-        found = judged(layout, draws, where, mean, factor, display)
-        more = min(enough(found), int(found.effective_draws))
+            layout, _ = extend_lead_in(layout, mean, factor)
+        found = judge(layout, draws, where, mean, factor, display)
+        more = min(count_gradients(found), int(found.effective_draws))
         if points is None and found.outcome == "warn" and more >= 2 * len(where):
             display.say(f"{len(where)} gradients cannot tell. Another pass takes {more}.")
-            found = judged(layout, draws, spread_evenly(draws, more), mean, factor, display)
+            found = judge(layout, draws, choose_points(draws, more), mean, factor, display)
     return found
 
 
-def enough(found: Certificate) -> int:
+def count_gradients(found: Certificate) -> int:
     """Gradients with which bars would be short enough to tell: they fall like 1/√points, and half as many more."""
     vague = [(one.bar / (RESOLUTION * one.tolerance)) ** 2 for one in found.findings if one.unclear]
     asked = int(1.5 * max(vague, default=0.0) * found.points)
-    return max(MORE * found.points, min(asked, MOST_POINTS))
+    return max(MORE_TIMES_POINTS * found.points, min(asked, MOST_POINTS))
 
 
-def judged(
+def judge(
     layout: Layout,
     draws: NDArray[np.float64],
     where: NDArray[np.int64],
@@ -118,19 +118,19 @@ def judged(
     d = len(mean)
     scored = draws.reshape(-1, d)[where]
     begun = evenly(len(where), min(len(where), MOST_STARTS))
-    ends = proposals(len(begun), d)
+    ends = draw_proposals(len(begun), d)
     places = Places(scored, scored[begun] if len(begun) < len(where) else scored[:0], mean + ends @ factor.T)
     scores = score(layout, places, factor, display)
     white = np.linalg.solve(factor, (draws - mean).reshape(-1, d).T).T
     evidence = Evidence(white.reshape(draws.shape), white[where], scores.gradient @ factor)
-    tried = moves(white[where][begun], ends, scores.log_density, scores.proposed)
-    return certificate(layout.given, evidence, tried, where, mean, factor, len(layout))
+    tried = score_moves(white[where][begun], ends, scores.log_density, scores.proposed)
+    return build_certificate(layout.given, evidence, tried, where, mean, factor, len(layout))
 
 
-def certificate(
+def build_certificate(
     model: Model,
     evidence: Evidence,
-    tried: Moves,
+    tried: ExactMoves,
     where: NDArray[np.int64],
     mean: NDArray[np.float64],
     factor: NDArray[np.float64],
@@ -143,13 +143,13 @@ def certificate(
         Evidence(evidence.draws[i::2], *(part[chain_of % 2 == i] for part in (evidence.points, evidence.gradients)))
         for i in (0, 1)
     ]
-    plainly, worst = effects(evidence, factor.T), effects_in_worst_directions(*halves)
-    fit = fits(evidence)[1]
+    plainly, worst = measure_effects(evidence, factor.T), measure_worst_directions(*halves)
+    fit = fit_gradients(evidence)[1]
     sd = np.sqrt(((factor @ fit.covariance) * factor).sum(1))
-    change = transition(tried, evidence.draws, factor.T)
-    standard_errors = standard_errors_a_bar(5 * model.dimension + 2)
-    shift_bar, width_bar = bars(plainly, standard_errors)
-    worst_shift_bar, worst_width_bar = bars(worst, standard_errors)
+    change = measure_transition(tried, evidence.draws, factor.T)
+    standard_errors = standard_errors_per_bar(5 * model.dimension + 2)
+    shift_bar, width_bar = find_error_bars(plainly, standard_errors)
+    worst_shift_bar, worst_width_bar = find_error_bars(worst, standard_errors)
     ratio, eigenvalues = np.exp(plainly.log_ratio), np.exp(2 * worst.log_ratio[1:])
     return Certificate(
         names=labelled(model),
@@ -178,7 +178,7 @@ def certificate(
     )
 
 
-def bars(found: Effects, standard_errors: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def find_error_bars(found: Effects, standard_errors: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Error bars of shifts and log ratios."""
     shift = standard_errors * found.shift_error + found.shift_doubt
     return shift, standard_errors * found.log_ratio_error + found.log_ratio_doubt

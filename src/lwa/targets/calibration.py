@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from lwa.backend.xla import program
+from lwa.models.likelihood import compute_in_parts, find_likelihood
 from lwa.models.model import Model
+from lwa.models.sums import split_into_blocks
 from lwa.rows import Batch
-from lwa.summaries.curvature import carried_of, in_parts
-from lwa.targets.reference import Reference, in_blocks, sums_over
+from lwa.targets.reference import Reference, sum_batches
 from lwa.targets.target import Expansion, Given
 
 OWN_SHARE = 0.1
@@ -73,15 +74,13 @@ class Calibration:
 
     def carry(self, batch: Batch) -> NDArray[np.float64]:
         """∇ℓ_k(θ̂) of each row, then the upper triangle of -∇²ℓ_k(θ̂), `(m, c)`."""
-
-        def carried(part: Any) -> NDArray[np.float64]:
-            return carried_of(self.model, self.reference.theta, part, curvature=self.frame is not None)
-
-        return in_parts(carried, batch, self.width, filled=not self.model.host)
+        likelihood = find_likelihood(self.model)
+        carried = partial(likelihood.differentiate_rows, self.reference.theta, curvature=self.frame is not None)
+        return compute_in_parts(carried, batch, self.width, likelihood)
 
     def total(self, batch: Batch, counts: NDArray[np.float64] | None) -> NDArray[np.float64]:
         """The sum of what rows carry, each counted c_k times, without the numbers of any single row."""
-        found = sums_over(self.model, in_blocks(batch), self.reference.theta, counts)
+        found = sum_batches(self.model, split_into_blocks(batch), self.reference.theta, counts)
         if self.frame is None:
             return found.gradient
         return np.concatenate([found.gradient, found.curvature[np.triu_indices(self.model.dimension)]])
