@@ -3,11 +3,11 @@
     python benchmarks/certificate.py                 # a minute
     python benchmarks/certificate.py --rows 1e7
 
-Logistic regression, d = 10. The certificate's pass takes log π and its gradient at the scored draws, and log π at as
-many proposals. The unit is one streamed pass over all rows that takes the gradient at a single θ, in blocks of the size
-at which that is fastest: in float64, as full gradients in lwa are, and for comparison in float32, which the certificate
-chooses where its rounding is not felt. `lwa.certify` is timed as a whole, and its pass alone. Timings are interleaved,
-medians, without compilation.
+Logistic regression, d = 10. The certificate's pass computes log π and its gradient at the scored draws, and log π at as
+many proposals. The unit is one streamed pass over all rows that computes the gradient at a single θ, in blocks of the
+fastest size: in float64, as full gradients in lwa are, and for comparison in float32, which the certificate chooses if
+rounding does not matter. `lwa.certify` is timed as a whole, and its pass alone. Timings are interleaved medians without
+compilation.
 """
 
 import argparse

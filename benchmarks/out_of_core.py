@@ -1,28 +1,28 @@
-"""Rows that no memory holds: a logistic regression on 10⁵ to 10⁸ rows of a store, and what it costs against N.
+"""Rows that no memory holds: a logistic regression on 10⁵ to 10⁸ rows of a store, and its cost against N.
 
     python benchmarks/out_of_core.py                    # N = 10⁵ … 10⁸: a quarter of an hour, 5 GB of disk for a while
     python benchmarks/out_of_core.py --largest 1e7      # smaller
     python benchmarks/out_of_core.py --folder /scratch --keep
     python benchmarks/out_of_core.py --draw             # page and figure again, from the results
 
-The regression of `tall_logistic.py`, ten parameters, 11 float32 a row, is simulated batch by batch straight into a row
-store (`lwa.rows.write_store`), then fitted by `lwa.sample` at n = 100 and 1000 and certified, each N in a process of
-its own, rounds interleaved. Reported are medians over rounds:
+The regression of `tall_logistic.py`, ten parameters, 11 float32 per row, is simulated batch by batch straight into a
+row store (`lwa.rows.write_store`), then fitted by `lwa.sample` at n = 100 and 1000 and certified, each N in a process
+of its own, rounds interleaved. Reported are medians over rounds:
 
 - the seconds of a pass over all rows, by what it does: look through them (`survey`), gradient and curvature (`mode`),
-  the log posterior at one θ a chain (`exact`, what a draw of exact=True costs), the certificate's (`certificate`);
+  the log posterior at one θ per chain (`exact`, the cost of a draw with exact=True), the certificate (`certificate`);
 - the seconds of preparation, from the call to the first move;
 - microseconds per move and chain at the margin: from the clock of the run, its first fifth left out;
 - the peak of anonymous memory, sampled every 10 ms: all that the process holds but pages of mapped files;
 - effective draws, and the certificate's outcome;
-- microseconds a row of a gather of 2048 rows of the largest store, where the system holds the file and where it does
-  not, asked for ahead and not;
+- microseconds per row of a gather of 2048 rows of the largest store, if the system holds the file and if it does not,
+  with and without asking ahead;
 - how far draws of float32 and float64 differ there, at the larger n;
-- what `lwa plan` says of all that beforehand, from a few seconds' measurements on 100,000 of the rows.
+- what `lwa plan` predicts of all that, from a few seconds' measurements on 100,000 of the rows.
 
-The certificate is timed in the first round alone. With everything in one place, the cost model of `lwa plan` is asked
-about 10¹⁰ rows on 100 such machines. Writes results/out_of_core.json, the parts of docs/scaling.md that stand between
-marks, and docs/figures/scaling.{png,svg}.
+The certificate is timed in the first round alone. The cost model of `lwa plan` is then applied to 10¹⁰ rows on 100 such
+machines. Writes results/out_of_core.json, the parts of docs/scaling.md between their marks, and
+docs/figures/scaling.{png,svg}.
 """
 
 import argparse
@@ -164,19 +164,20 @@ def rows_of(rows, count):
 
 def planned(folder):
     """What `lwa plan` says of the same runs, in a process of its own; prints JSON."""
-    from lwa.cli.fit import Source, quietly
+    from lwa.cli.fitting import silence_warnings
     from lwa.cli.forecast.forecast import forecast_from_sample
     from lwa.cli.forecast.row_sample import sample_rows
-    from lwa.cli.forecast.work import estimate_pass, estimate_total, scale_rows, find_worthwhile_workers
+    from lwa.cli.forecast.work import estimate_pass, estimate_total, find_worthwhile_workers, scale_rows
+    from lwa.cli.source import Source
     from lwa.rows import open_store
 
     rows, logistic, found = open_store(folder), model(), {"us": {}}
-    with tempfile.TemporaryDirectory() as scratch, quietly():
+    with tempfile.TemporaryDirectory() as scratch, silence_warnings():
         some = sample_rows(rows, Path(scratch))
         for n in SIZES:
             options = {"subset_size": n, "chains": CHAINS, "tune": 1000, "draws": 1000, "budget": None, "exact": False}
-            options |= {"target": "calibrated", "epsilon": "auto", "seed": 1}
-            said = forecast_from_sample(logistic, some, Source("", str(folder)), options, True)
+            options |= {"target": "calibrated", "epsilon": "auto", "seed": 1, "keep": "auto"}
+            said = forecast_from_sample(logistic, some, Source("", str(folder)), options, certify=True)
             found["us"][n] = 1e6 * said.move
     found["passes"] = {phase: estimate_pass(said.work, said.costs, phase, cold=False) for phase in NAMES}
     found["mode_passes"] = said.work.passes["mode"]
@@ -378,19 +379,15 @@ def rounding(report):
     )
 
 
-def spoken(seconds):
-    """A time as one says it."""
-    from lwa.cli.forecast.advice import format_seconds
-
-    return format_seconds(seconds)
-
-
 def prediction(report):
     """10¹⁰ rows, as the cost model has it with the constants of the largest table."""
+    from lwa.cli.quantities import format_seconds
+
     far = report["table"][-1]["plan"]["far"]
     lines = ["| pass over 10¹⁰ rows | one machine | 100 machines |", "|---|---|---|"]
     lines += [
-        f"| {name} | {format_seconds(far['one'][phase])} | {format_seconds(far['hundred'][phase])} |" for phase, name in NAMES.items()
+        f"| {name} | {format_seconds(far['one'][phase])} | {format_seconds(far['hundred'][phase])} |"
+        for phase, name in NAMES.items()
     ]
     lines.append(f"| the whole run | {format_seconds(far['one_in_all'])} | {format_seconds(far['hundred_in_all'])} |")
     disk = report["table"][-1]["plan"]["disk"]

@@ -1,4 +1,4 @@
-"""The tall-data protocol: rows a step of every method, on data that suit it and on data that do not.
+"""The tall-data protocol: rows per step of every method, on data that suit it and on data that do not.
 
     python benchmarks/tall_data.py                      # about fifteen minutes on two cores
     python benchmarks/tall_data.py --table              # of the docs, from the results
@@ -6,10 +6,10 @@
     python benchmarks/tall_data.py --rows 1e4 --steps 1000 --reference 5000 --out quick.json
 
 N = 10⁵ rows, Gaussian and log-normal, both fitted by a Gaussian of unknown mean and sd (Bardenet, Doucet and Holmes,
-2017), and a logistic regression with ten parameters, for which there is Firefly's bound. 50,000 steps of
-Metropolis-Hastings on all rows are the reference; 10,000 steps of each method, two chains, tune not counted, are set
-against it: the largest shift of a mean in sds of the reference, the range of sd ratios, and the rows that a step reads.
-A row that is evaluated at θ and at θ' is read twice, and a third and fourth time where it is expanded at the mode.
+2017), and a logistic regression with ten parameters, for which there is Firefly's bound. The reference is 50,000 steps
+of Metropolis-Hastings on all rows. Each method makes 10,000 steps with two chains, tune not counted. Reported are the
+largest shift of a mean in sds of the reference, the range of sd ratios, and the rows that a step reads. A row that is
+evaluated at θ and at θ' is read twice, and a third and fourth time if it is expanded at the mode.
 """
 
 import argparse
@@ -22,8 +22,8 @@ import numpy as np
 from accuracy import machine
 
 import lwa
-from lwa.diagnostics.draws import collect_draws
 from lwa.diagnostics.autocorrelation import effective_draws
+from lwa.diagnostics.draws import collect_draws
 from lwa.errors import LwaError
 from lwa.rivals import Austerity, Confidence
 from lwa.rivals.comparison.methods import METHOD_NAMES, Lwa, find_method
