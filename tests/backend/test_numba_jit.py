@@ -16,7 +16,7 @@ def test_a_twin_calls_twins_and_leaves_the_function_alone():
     x, u = np.array([0, 4, 8]), np.array([0.99, 0.5, 0.01])
     found = jit_compile(find_neighbours)(x, u, 9, 0.5)
     assert found.tolist() == [find_neighbour(*pair, 9, 0.5) for pair in zip(x.tolist(), u.tolist(), strict=True)]
-    assert not numba.extending.is_jitted(find_neighbours.__globals__["neighbour"])
+    assert not numba.extending.is_jitted(find_neighbours.__globals__["find_neighbour"])
 
 
 def test_what_may_stay_on_disk():

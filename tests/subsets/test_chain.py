@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import lwa
 from lwa.backend.random import Purpose
 from lwa.rows import as_rows
-from lwa.rows.passes import visited
+from lwa.rows.passes import visit_rows
 from lwa.subsets import Free, Gaussian, Laplace, Swap
 from lwa.subsets.bandwidth import REFRESH_RATE, find_epsilon
 from lwa.subsets.chain import SubsetChain
@@ -22,7 +22,7 @@ SUMMARY = lwa.summaries.PerRow(lambda rows: np.column_stack([rows, rows[:, 0] **
 
 def chain_on(data, move=ONE, epsilon=0.1, page=1000, block=None, n=20):
     rows = as_rows(data)
-    gathering = visited(rows, SUMMARY.gather, block)[1]
+    gathering = visit_rows(rows, SUMMARY.gather, block)[1]
     return SubsetChain(rows, gathering.finish(), move, Gaussian(), epsilon, n, 7, page)
 
 

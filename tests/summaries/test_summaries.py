@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import lwa
 from lwa.rows import as_rows
-from lwa.rows.passes import visited
+from lwa.rows.passes import visit_rows
 from lwa.summaries import as_summary
 from lwa.summaries.summary import NO_STATISTIC
 
@@ -16,7 +16,7 @@ DATA = {"x": RNG.normal(5.0, 3.0, size=(300, 2)), "label": RNG.integers(0, 4, si
 
 
 def gathered(summary, block=None):
-    return visited(as_rows(DATA), summary.gather, block)[1].finish()
+    return visit_rows(as_rows(DATA), summary.gather, block)[1].finish()
 
 
 @given(block=st.integers(1, 400))
@@ -64,5 +64,5 @@ def test_auto_is_every_column_in_units_of_its_spread():
 @pytest.mark.parametrize("column", [1, -1])
 def test_counts_by_position_in_a_matrix(column):
     matrix = np.column_stack([DATA["x"][:, 0], DATA["label"]])
-    gathering = visited(as_rows(matrix), lwa.summaries.Counts(column).gather)[1]
+    gathering = visit_rows(as_rows(matrix), lwa.summaries.Counts(column).gather)[1]
     assert gathering.finish().dimension == 4

@@ -16,13 +16,11 @@ from lwa.run.settings import Settings
 from lwa.subsets import Fixed, Gaussian, Swap
 from lwa.subsets.chain import SubsetChain
 from lwa.subsets.leverage import find_leverage
-from lwa.summaries import Statistic
-from lwa.summaries.per_row import nothing
+from lwa.summaries.summary import NO_STATISTIC
 from lwa.targets.calibration import calibrate, expansion_of, inverse_factors, inverse_factors_in_batch
 from lwa.targets.reference import find_reference
 from lwa.targets.target import Target
 
-NOTHING = Statistic(nothing, np.empty(0), np.empty(0))
 ROWS, SIZE = 600, 60
 
 
@@ -50,7 +48,7 @@ def transported(model, data, size, leverage, move=None, second_order=False):
     q = find_leverage(model, rows, reference).over(size) if leverage else None
     move = move or Swap(1)
     held = None if second_order else calibrate(model, reference, len(rows) / size, transport=True)
-    chain = SubsetChain(rows, NOTHING, move, Gaussian(), 1.0, size, 1, 64, held, q)
+    chain = SubsetChain(rows, NO_STATISTIC, move, Gaussian(), 1.0, size, 1, 64, held, q)
     return Target(model, len(rows) / size, expansion_of(reference, second_order=second_order)), chain, reference
 
 
