@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from lwa.rows import Rows
 from lwa.rows.memory import ArrayRows
 from lwa.rows.passes import name_arrays
-from lwa.rows.store.cache import ready_rows
+from lwa.rows.store.cache import find_ready_rows
 from lwa.rows.store.conversion import write_store
-from lwa.rows.store.places import absolute, compression, open_bytes
+from lwa.rows.store.places import find_compression, make_absolute, open_bytes
 from lwa.rows.store.store import StoreRows
-from lwa.rows.store.table_source import FilesSource, Source, TooNarrow, open_source
+from lwa.rows.store.table_source import FilesSource, RowSource, TooNarrow, open_source
 
 MOST_SAMPLED_ROWS = 100_000
 """Rows of the sample; all rows if there are fewer."""
@@ -45,12 +45,12 @@ class RowSample:
 @contextmanager
 def open_sample(data: str, columns: Iterable[str] | None, missing: str) -> Iterator[RowSample]:
     """Sample what `lwa fit` accepts: a `.npy` file, a store, or a table, converted or not."""
-    ready = ready_rows(data, columns=columns, missing=missing)
+    ready = find_ready_rows(data, columns=columns, missing=missing)
     with tempfile.TemporaryDirectory(prefix="lwa-plan-") as folder:
         if ready is not None:
             yield sample_rows(ready, Path(folder))
         else:
-            yield sample_table(open_source(absolute(data), columns), Path(folder), missing)
+            yield sample_table(open_source(make_absolute(data), columns), Path(folder), missing)
 
 
 def sample_rows(rows: Rows, folder: Path) -> RowSample:
@@ -58,7 +58,7 @@ def sample_rows(rows: Rows, folder: Path) -> RowSample:
     N, rng = len(rows), np.random.default_rng(0)
     chosen = np.arange(N) if N <= MOST_SAMPLED_ROWS else np.sort(rng.choice(N, MOST_SAMPLED_ROWS, replace=False))
     batch = rows.take(chosen)
-    if isinstance(rows, StoreRows):
+    if isinstance(rows, StoreRows) and isinstance(batch, dict):
         files = tuple(shard.path for shard in rows.shards)
         size = sum(group.chunks[0][:1].nbytes for group in rows.groups.values())
         sample = write_store([decode_levels(rows, batch)], folder)
@@ -77,7 +77,7 @@ def decode_levels(rows: StoreRows, batch: Mapping[str, NDArray[Any]]) -> dict[st
     }
 
 
-def sample_table(table: Source, folder: Path, missing: str) -> RowSample:
+def sample_table(table: RowSource, folder: Path, missing: str) -> RowSample:
     """Sample a table that a fit would convert first."""
     assert isinstance(table, FilesSource)
     began, reading = perf_counter(), TableReading(table)
@@ -125,7 +125,7 @@ class TableReading:
         if self.rows < MOST_SAMPLED_ROWS:
             return self.rows, True
         first = self.table.files[0].path
-        if self.table.format != "csv" or compression(first):
+        if self.table.format != "csv" or find_compression(first):
             return round(self.rows / self.share), False
         with open_bytes(first) as opened:
             head = opened.read(COUNTED_BYTES)

@@ -92,12 +92,20 @@ def sample_briefly(layout: Layout, options: SampleOptions) -> Result:
     """Run `lwa.sample` on the sample for a few seconds, without passes that correct draws."""
     size = options["subset_size"]
     assert size is not None
-    brief = dict(options) | {"exact": False, "draws": "auto", "budget": TRIAL_SECONDS}
-    brief |= {
-        "tune": min(options["tune"], 1000),
-        "subset_size": min(size, layout.available) if isinstance(size, int) else size,
-    }
-    return sample(layout.given, layout, **brief, progress=False)
+    return sample(
+        layout.given,
+        layout,
+        subset_size=min(size, layout.available) if isinstance(size, int) else size,
+        target=options["target"],
+        epsilon=options["epsilon"],
+        draws="auto",
+        tune=min(options["tune"], 1000),
+        chains=options["chains"],
+        seed=options["seed"],
+        budget=TRIAL_SECONDS,
+        keep=options["keep"],
+        progress=False,
+    )
 
 
 def read_move_cost(fit: Result) -> float:
