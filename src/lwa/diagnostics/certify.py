@@ -1,9 +1,8 @@
-"""The verb: how far are these draws from the full posterior π?"""
-
-from typing import Any
+"""`lwa.certify`: how far are draws from the posterior π of all rows?"""
 
 import jax
 import numpy as np
+from jaxtyping import Float64
 from numpy.typing import NDArray
 
 from lwa.backend.xla import full_precision
@@ -11,7 +10,7 @@ from lwa.data.data import Layout, lay_out
 from lwa.data.lead_in import extend_lead_in
 from lwa.diagnostics.autocorrelation import effective_draws
 from lwa.diagnostics.certificate import RESOLUTION, Certificate, standard_errors_per_bar
-from lwa.diagnostics.draws import arrange_chains, choose_points, collect_draws, measure_spread
+from lwa.diagnostics.draws import Spread, arrange_chains, choose_points, collect_draws, measure_spread
 from lwa.diagnostics.gradients import evenly, score
 from lwa.diagnostics.stein import Effects, Evidence, fit_gradients, measure_effects, measure_worst_directions
 from lwa.diagnostics.transitions import ExactMoves, draw_proposals, measure_transition, score_moves
@@ -23,51 +22,52 @@ from lwa.models.sums import Places
 from lwa.user.progress import Display
 
 MOST_STARTS = 500
-"""Draws from which moves start. More parameters need more gradients, but no more moves: these are a second opinion."""
+"""Draws from which exact moves start. More parameters need more gradients, but no more moves: these are a second
+opinion."""
 MORE_TIMES_POINTS, MOST_POINTS = 4, 6000
-"""Gradients of a second pass: as many times those of the first, or so many if the first one's bars ask for them."""
+"""Gradients of a second pass: this many times those of the first, or up to `MOST_POINTS` if the first bars are long."""
 
 
 @full_precision()
 def certify(
     model: Model | Unbound,
-    data: Any,
-    idata: Any,
+    data: object,
+    idata: object,
     *,
     points: int | None = None,
     progress: bool = True,
     executor: Executor | None = None,
 ) -> Certificate:
-    """How far are these draws, whoever made them, from the posterior of all rows? One pass over the data tells, or two.
+    """Measure how far draws of any sampler are from the posterior π of all rows, in one pass over the data, or two.
 
     The gradient g = ∇log π is taken at `points` of the draws, all at once, and regressed on θ. Its slope is -H and its
-    root μ, the precision and mean of π where π is near Gaussian: they come with almost no noise and do not inherit the
+    root μ, the precision and mean of π if π is near Gaussian: they come with almost no noise and do not inherit the
     draws' error. The mean and covariance of all draws are compared with them.
 
     A second opinion, which assumes nothing of π's shape, comes with the same pass: exact Metropolis-Hastings moves from
-    those draws to as many of a Gaussian with their mean and covariance, made from random numbers with a fixed seed.
-    Such moves leave π as it is: if they change the mean or variance of the draws, these are not π's.
+    those draws to as many draws of a Gaussian with their mean and covariance, made from random numbers with a fixed
+    seed. Such moves leave π as it is: if they change the mean or variance of the draws, these are not draws of π.
 
-    Where the first pass cannot tell though the draws are many, a second one takes gradients at four times as many, or
-    more. No check sees a mode never visited.
+    If the first pass cannot decide although the draws are many, a second one takes gradients at four times as many
+    draws, or more. No check sees a mode that was never visited.
 
     Parameters
     ----------
     model
-        The `lwa.Model` whose posterior is meant.
+        The `lwa.Model` whose posterior the draws should follow.
     data
         All rows, in any form that `lwa.sample` takes.
     idata
         The draws: a `lwa.Result`, an `xarray.DataTree` with a group `posterior`, or a dict of arrays
         `(chain, draw, *shape)` by parameter. A model whose θ is one bare array calls it `theta`. Parameters with
-        constraints are given as the model's functions take them, and judged on the unconstrained scale.
+        constraints are passed as the model's functions take them, and judged on the unconstrained scale.
     points
-        Draws at which to take the gradient and to start moves, spread evenly over all; 300, or 8 a parameter, when not
-        given. Where it is, there is one pass.
+        Draws at which to take the gradient and to start moves, spread evenly over all; 300, or 8 per parameter, if
+        None. If it is given, there is only one pass.
     progress
         Show a bar.
     executor
-        Who computes the pass: `lwa.executors.Dask(client)`, for example; this process where None.
+        What computes the pass: `lwa.executors.Dask(client)`, for example; this process if None.
 
     Examples
     --------
@@ -86,21 +86,21 @@ def certify(
     model = layout.given
     draws = arrange_chains(collect_draws(model, idata))
     where = choose_points(draws, points)
-    mean, factor = measure_spread(model, draws)
+    spread = measure_spread(model, draws)
     with Display(progress) as display, jax.enable_x64(True):
         layout = layout.checked(np.float64)
         if layout.ordered:
-            layout, _ = extend_lead_in(layout, mean, factor)
-        found = judge(layout, draws, where, mean, factor, display)
+            layout, _ = extend_lead_in(layout, *spread)
+        found = judge(layout, draws, where, spread, display)
         more = min(count_gradients(found), int(found.effective_draws))
         if points is None and found.outcome == "warn" and more >= 2 * len(where):
-            display.say(f"{len(where)} gradients cannot tell. Another pass takes {more}.")
-            found = judge(layout, draws, choose_points(draws, more), mean, factor, display)
+            display.say(f"{len(where)} gradients are too few to decide. A second pass takes {more}.")
+            found = judge(layout, draws, choose_points(draws, more), spread, display)
     return found
 
 
 def count_gradients(found: Certificate) -> int:
-    """Gradients with which bars would be short enough to tell: they fall like 1/√points, and half as many more."""
+    """Return how many gradients would make bars short enough: they fall like 1/√points, and half as many more."""
     vague = [(one.bar / (RESOLUTION * one.tolerance)) ** 2 for one in found.findings if one.unclear]
     asked = int(1.5 * max(vague, default=0.0) * found.points)
     return max(MORE_TIMES_POINTS * found.points, min(asked, MOST_POINTS))
@@ -108,35 +108,29 @@ def count_gradients(found: Certificate) -> int:
 
 def judge(
     layout: Layout,
-    draws: NDArray[np.float64],
+    draws: Float64[np.ndarray, "chains draws d"],
     where: NDArray[np.int64],
-    mean: NDArray[np.float64],
-    factor: NDArray[np.float64],
+    spread: Spread,
     display: Display,
 ) -> Certificate:
-    """One pass, with gradients at the draws `where` says."""
-    d = len(mean)
+    """Make one pass, with gradients at the draws at positions `where`, and return the certificate."""
+    d, factor = len(spread.mean), spread.factor
     scored = draws.reshape(-1, d)[where]
     begun = evenly(len(where), min(len(where), MOST_STARTS))
     ends = draw_proposals(len(begun), d)
-    places = Places(scored, scored[begun] if len(begun) < len(where) else scored[:0], mean + ends @ factor.T)
+    places = Places(scored, scored[begun] if len(begun) < len(where) else scored[:0], spread.mean + ends @ factor.T)
     scores = score(layout, places, factor, display)
-    white = np.linalg.solve(factor, (draws - mean).reshape(-1, d).T).T
+    white = np.linalg.solve(factor, (draws - spread.mean).reshape(-1, d).T).T
     evidence = Evidence(white.reshape(draws.shape), white[where], scores.gradient @ factor)
     tried = score_moves(white[where][begun], ends, scores.log_density, scores.proposed)
-    return build_certificate(layout.given, evidence, tried, where, mean, factor, len(layout))
+    return build_certificate(layout.given, evidence, tried, where=where, spread=spread, rows=len(layout))
 
 
 def build_certificate(
-    model: Model,
-    evidence: Evidence,
-    tried: ExactMoves,
-    where: NDArray[np.int64],
-    mean: NDArray[np.float64],
-    factor: NDArray[np.float64],
-    rows: int,
+    model: Model, evidence: Evidence, tried: ExactMoves, *, where: NDArray[np.int64], spread: Spread, rows: int
 ) -> Certificate:
     """Measure along the parameters and along the worst directions, in the coordinates z of θ = mean + factor z."""
+    mean, factor = spread
     chains, draws, _ = evidence.draws.shape
     chain_of = where // draws
     halves = [
@@ -179,6 +173,6 @@ def build_certificate(
 
 
 def find_error_bars(found: Effects, standard_errors: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Error bars of shifts and log ratios."""
+    """Return the error bars of shifts and of log ratios."""
     shift = standard_errors * found.shift_error + found.shift_doubt
     return shift, standard_errors * found.log_ratio_error + found.log_ratio_doubt

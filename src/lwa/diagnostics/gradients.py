@@ -13,7 +13,7 @@ from lwa.models.likelihood import find_likelihood
 from lwa.models.model import Model
 from lwa.models.sums import AnyScores, NumpyPlaces, Places, Precision, ScoreSums
 from lwa.rows import Batch, Rows, survey
-from lwa.rows.passes import over_pieces, power_of_two, unit_length, visited
+from lwa.rows.passes import count_unit_rows, floor_power_of_two, map_pieces, visit_rows
 from lwa.user.progress import Display
 
 TRIAL_SHARE, FEWEST_TRIAL_ROWS, MOST_TRIAL_ROWS = 1 / 16, 4096, 65_536
@@ -52,14 +52,14 @@ def score(
 
     `factor` F is that of the draws' covariance: gradients times F are in units of their own spread.
     """
-    model, rows, length = layout.model, layout.full, unit_length(layout.full)
+    model, rows, length = layout.model, layout.full, count_unit_rows(layout.full)
     likelihood = find_likelihood(model)
-    size = power_of_two(likelihood.choose_block(places) // length)
+    size = floor_power_of_two(likelihood.choose_block(places) // length)
     precision = choose_precision(model, rows, places, factor)
     prior = likelihood.score_prior(places)
     require_finite(model, places, prior, "log_prior")
     if length == 1:
-        total: AnyScores = visited(
+        total: AnyScores = visit_rows(
             rows, Adding, size, shared=(model,), own=(places, size, precision), here=model.host,
             progress=lambda done: display.show("gradients", done, len(rows)),
         )[1].total  # fmt: skip
@@ -100,7 +100,7 @@ def over_units(layout: Layout, places: NumpyPlaces, size: int, precision: Precis
     """A pass over segments or groups."""
     model, rows = layout.model, layout.full
     begun: Adding | None = None
-    pieces = over_pieces(
+    pieces = map_pieces(
         rows, scores_in_piece, size, shared=(model,), own=(places, size, precision), here=model.host,
         progress=lambda done: display.show("gradients", done, len(rows), layout.units_in_words),
     )  # fmt: skip
@@ -132,7 +132,7 @@ def choose_precision(
     """float32 for the rows' own terms if its rounding, measured on some rows, would not be felt; else float64."""
     likelihood, N = find_likelihood(model), len(rows)
     T = min(int(TRIAL_SHARE * N), MOST_TRIAL_ROWS)
-    if T < FEWEST_TRIAL_ROWS or unit_length(rows) > 1 or np.float32 not in likelihood.precisions:
+    if T < FEWEST_TRIAL_ROWS or count_unit_rows(rows) > 1 or np.float32 not in likelihood.precisions:
         return np.float64
     batch = rows.take(np.linspace(0, N - 1, T).astype(np.int64))
     count = min(TRIAL_POINTS, len(places.begun), len(places.proposals))

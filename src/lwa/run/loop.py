@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from lwa.data.data import Layout
 from lwa.diagnostics.autocorrelation import autocorrelation_time
-from lwa.diagnostics.running import MANY, Running, begun, scales_of, update
-from lwa.diagnostics.table import scalars
+from lwa.diagnostics.running import MANY_CHAINS, RunningSummary, start_summary, find_scales, update_summary
+from lwa.diagnostics.table import stack_scalars
 from lwa.engine.cohort import ADAPT_EVERY, Moves, Problem
 from lwa.engine.device.cohort import CohortOnDevice
 from lwa.engine.device.recorder import RecorderOnDevice
@@ -32,7 +32,7 @@ from lwa.run.budget import Meter
 from lwa.run.plan import Plan
 from lwa.run.retention import Memory, Retention, retention_of
 from lwa.run.settings import Settings, keepable
-from lwa.user.progress import Display, Interruption, interruptible
+from lwa.user.progress import Display, Interruption, catch_interrupts
 
 TUNE_SHARE = 0.5
 """Tune may use so much of a budget: what is left belongs to the draws."""
@@ -99,7 +99,7 @@ class Outcome:
     warmup: Kept | None = None  # the path of tune, where it is kept
     tune_clock: Sequence[tuple[int, float]] = ()  # as `clock`, of that path
     fault: BaseException | None = None  # what the user's function raised once there were draws
-    running: Running | None = None  # of all draws, where only the last ones are kept
+    running: RunningSummary | None = None  # of all draws, where only the last ones are kept
 
 
 @dataclass
@@ -115,7 +115,7 @@ class Sofar:
     surrogates: list[Surrogate] = field(default_factory=list)  # with exact=True, once tune is over
     values: list[NDArray[np.float64]] | None = None  # log π where they are
     retention: Retention = field(default_factory=Retention)
-    running: Running | None = None  # of the draws that every chain has, where they are summarised
+    running: RunningSummary | None = None  # of the draws that every chain has, where they are summarised
     torn: bool = False  # a block failed half-way: some chains may be further on than what was recorded
 
     @property
@@ -145,7 +145,7 @@ def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outco
     settings, meter = run.settings, Meter(run.settings.budget)
     threads = len(run.cohorts) if run.layout.plays_away else os.cpu_count()  # those only wait
     precise = jax.enable_x64(True) if on_device(run) else nullcontext()  # what is counted there
-    with precise, interruptible() as interruption, ThreadPoolExecutor(threads) as pool:
+    with precise, catch_interrupts() as interruption, ThreadPoolExecutor(threads) as pool:
         player = Player(run, meter, interruption, pool)
         sofar = Sofar(recorder_of(run, settings.thinning or 1), deque(), recorder_of(run, 1))
         if keeper is not None:
@@ -319,10 +319,10 @@ def tune(player: Player, sofar: Sofar, display: Display, keeper: Keeper | None) 
 def remembered(played: list[Moves]) -> NDArray[Any]:
     """θ of all chains, or of some from all over them where they are many."""
     chains = sum(done.theta.shape[1] for done in played)
-    if len(played) == 1 and chains > MANY:  # looked for where they are
-        return np.asarray(played[0].theta[:, np.arange(MANY) * chains // MANY])
+    if len(played) == 1 and chains > MANY_CHAINS:  # looked for where they are
+        return np.asarray(played[0].theta[:, np.arange(MANY_CHAINS) * chains // MANY_CHAINS])
     theta = np.concatenate([done.theta for done in played], axis=1)
-    return theta if chains <= MANY else theta[:, np.arange(MANY) * chains // MANY]
+    return theta if chains <= MANY_CHAINS else theta[:, np.arange(MANY_CHAINS) * chains // MANY_CHAINS]
 
 
 def on_device(run: Run) -> bool:
@@ -368,11 +368,11 @@ def summarised_on_device(run: Run, keeper: Keeper | None) -> bool:
     return on_device(run) and keeper is None and not told and not model.constrained and model.derived is None
 
 
-def summary_around(run: Run, path: NDArray[Any]) -> Running:
+def summary_around(run: Run, path: NDArray[Any]) -> RunningSummary:
     """A summary without draws yet, whose cells are as fine as the end of θ's path, `(moves, chains, d)`, says."""
     some = path.reshape(-1, path.shape[-1])[-SKETCHED_FROM:].astype(np.float64)
-    values = scalars(run.layout.given.with_derived(some[None]))
-    return begun(run.settings.chains, *scales_of(values[0]))
+    values = stack_scalars(run.layout.given.with_derived(some[None]))
+    return start_summary(run.settings.chains, *find_scales(values[0]))
 
 
 def summarise(sofar: Sofar, run: Run) -> None:
@@ -389,8 +389,8 @@ def summarise(sofar: Sofar, run: Run) -> None:
         sofar.running = summary_around(run, np.swapaxes(theta, 0, 1))
     seen = int(sofar.running.moments.count)
     new = recorder.between(seen - recorder.taken, ready - recorder.taken)
-    values = scalars(run.layout.given.with_derived(new.theta))
-    sofar.running = update(sofar.running, np.swapaxes(values, 0, 1))
+    values = stack_scalars(run.layout.given.with_derived(new.theta))
+    sofar.running = update_summary(sofar.running, np.swapaxes(values, 0, 1))
     if ready - recorder.taken >= 2 * last:  # not each time: what stays is moved
         recorder.drop(ready - recorder.taken - last)
 

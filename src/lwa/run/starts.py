@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.backend.random import Purpose, generator, keys
-from lwa.diagnostics.running import MANY, superchains_for
+from lwa.diagnostics.running import MANY_CHAINS, count_superchains
 from lwa.errors import InputError, ModelError
 from lwa.models.check import named, users_function
 from lwa.models.model import Model
@@ -62,7 +62,7 @@ def superchains_of(
     tell that chains still remember their start only where that was the same within one and different elsewhere.
     """
     vary = given is None and (reference is not None or model.prior_draw is not None)
-    return superchains_for(chains) if chains > MANY and vary else None
+    return count_superchains(chains) if chains > MANY_CHAINS and vary else None
 
 
 def find_starts(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.algorithm import Subset
-from lwa.diagnostics.running import Running
+from lwa.diagnostics.running import RunningSummary
 from lwa.engine.cohort import Held
 from lwa.engine.exact import surrogates_of
 from lwa.engine.recorder import Kept, Recorder
@@ -220,7 +220,7 @@ def put_back(recorder: Recorder, name: str, arrays: Arrays, run: Run) -> None:
                 raise ValueError(f"draws of shape {found.shape} in place of {(own.shape[0], held, *own.shape[2:])}")
 
 
-def running_back(sofar: Sofar, arrays: Arrays, run: Run) -> Running | None:
+def running_back(sofar: Sofar, arrays: Arrays, run: Run) -> RunningSummary | None:
     """The summary of the draws so far, where there is one."""
     if not sofar.retention.summarised or "running.0" not in arrays:
         return None

@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.table import Table
 
 from lwa.errors import RunFolderError
-from lwa.result.result import Result, in_groups
+from lwa.result.result import Result, split_groups
 from lwa.run.checkpoints.resume import of_lwas_own
 from lwa.storage.generations import read_generations
 from lwa.storage.locks import is_running
@@ -96,7 +96,7 @@ def state_of(folder: Path, head: dict[str, Any], *, running: bool) -> str:
 
 def mixing(folder: Path, head: dict[str, Any]) -> dict[str, str]:
     """Effective draws and R-hat of the parameter that mixed worst, as ArviZ has them."""
-    groups = in_groups(load_stream(folder, head["stream"]).variables())
+    groups = split_groups(load_stream(folder, head["stream"]).variables())
     posterior, stats = (
         {name: values[:, -LOOKED_AT:] for name, values in groups[of].items()} for of in ("posterior", "sample_stats")
     )
