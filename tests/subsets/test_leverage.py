@@ -28,7 +28,7 @@ Q = np.array([0.1, 0.2, 0.3, 0.4])
 def leverage_of(q, n, strata=None):
     """q over few rows, in n pieces, as `find_leverage` would store it."""
     strata = np.zeros(len(q), np.uint16) if strata is None else np.asarray(strata, np.uint16)
-    return lay_out_strata((len(q) * q).astype(np.float32), strata, int(strata.max()) + 1).over(n)
+    return lay_out_strata((len(q) * q).astype(np.float32), strata, int(strata.max()) + 1).cut(n)
 
 
 def tiny_chain(weight, epsilon=0.8, page=64):
@@ -55,7 +55,7 @@ def test_detailed_balance_over_all_pairs_of_slots(weight):
         nu = np.exp(np.asarray(weight.log(jnp.asarray(np.abs(mean - Y.mean()) / 0.8))))
         nu *= PIECES[0, states[:, 0]] * PIECES[1, states[:, 1]]
         nu /= nu.sum()
-        U = chain.of(states)
+        U = chain.assess(states)
         np.testing.assert_allclose(U.distance, np.abs(mean - Y.mean()), atol=1e-7)  # weights are kept in float32
         matrix = np.zeros((16, 16))
         for slot, row in product(range(2), range(4)):

@@ -51,7 +51,7 @@ def test_exponential_families_are_exact_for_every_subset(model, data, at, transp
     grid = np.linspace(-1.5, 2.0, 41)
     with jax.enable_x64(True):
         target, chain = calibrated(model, data, at, transport)
-        given = chain.given(chain.of(every_subset()))
+        given = chain.given(chain.assess(every_subset()))
         rows = data[every_subset()]
         everything = jax.vmap(lambda theta: model.log_prior(theta) + model.log_likelihood(theta, data).sum())(grid)
         for subset in range(56):
@@ -85,7 +85,7 @@ def test_carried_scores_follow_the_subset():
         )  # fmt: skip
         U, page = chain.advance(chain.start([0, 1]), [0, 1], 0)
         assert page.accepted.sum() > 50
-        np.testing.assert_allclose(U.sums, chain.of(np.asarray(U.indices)).sums, atol=1e-10)
+        np.testing.assert_allclose(U.sums, chain.assess(np.asarray(U.indices)).sums, atol=1e-10)
         np.testing.assert_allclose(page.given.slope[-1], chain.given(U).slope, atol=1e-9)
 
 

@@ -45,7 +45,7 @@ def transported(model, data, size, leverage, move=None, second_order=False):
     """The target, its U chain and the reference; U uniform or drawn by leverage; rows expanded or U transported."""
     rows = as_rows(data)
     reference = find_reference(model, rows, np.zeros(model.dimension), 1)
-    q = find_leverage(model, rows, reference).over(size) if leverage else None
+    q = find_leverage(model, rows, reference).cut(size) if leverage else None
     move = move or Swap(1)
     held = None if second_order else calibrate(model, reference, len(rows) / size, transport=True)
     chain = SubsetChain(rows, NO_STATISTIC, move, Gaussian(), 1.0, size, 1, 64, held, q)
@@ -105,7 +105,7 @@ def test_a_subset_that_is_not_definite_scores_nothing():
     model, data = levels(absent=False)
     with jax.enable_x64(True):
         target, chain, reference = transported(model, data, SIZE, leverage=False)
-        U = chain.of(np.flatnonzero(data["level"] != 3)[None, :SIZE])
+        U = chain.assess(np.flatnonzero(data["level"] != 3)[None, :SIZE])
         given = chain.given(U)
         columns = to_columns(chain.take(U), np.float64, axis=1)
         own = jax.tree.map(lambda leaf: leaf[0], (columns, given))

@@ -90,7 +90,7 @@ class Chain(ABC):
     def resize(self, size: int) -> Self:
         """Return the chain on larger or smaller subsets."""
 
-    def calibrated_for(self, size: int) -> Calibration | None:
+    def rescale_calibration(self, size: int) -> Calibration | None:
         """Return what rows carry, counted as for subsets of another size."""
         if self.calibration is None:
             return None
@@ -166,8 +166,8 @@ class SubsetChain(Chain):
 
     def resize(self, size: int) -> Self:
         """Return the chain on subsets of another size."""
-        leverage = None if self.leverage is None else self.leverage.over(size)
-        return replace(self, n=size, calibration=self.calibrated_for(size), leverage=leverage)
+        leverage = None if self.leverage is None else self.leverage.cut(size)
+        return replace(self, n=size, calibration=self.rescale_calibration(size), leverage=leverage)
 
     @property
     def renewing(self) -> float:
@@ -184,26 +184,26 @@ class SubsetChain(Chain):
                 drawn.append(rng.choice(N, self.n, replace=False))
             else:
                 drawn.append(self.leverage.draw(rng, np.arange(self.n)))
-        return self.of(np.stack(drawn))
+        return self.assess(np.stack(drawn))
 
-    def of(self, indices: NDArray[np.int64]) -> Subset:
+    def assess(self, indices: NDArray[np.int64]) -> Subset:
         """Return these subsets, `(chains, n)`, with statistics computed from their rows."""
         if self.calibration is not None and self.move.replaced(self.n) == 0:  # rows stay: their sums are enough
-            held = [replace(self, calibration=None).of(one[None]) for one in indices]
-            sums = jnp.stack([self.calibration.total(self.rows.take(one), self._count(one)) for one in indices])
+            held = [replace(self, calibration=None).assess(one[None]) for one in indices]
+            sums = jnp.stack([self.calibration.total(self.rows.take(one), self._find_counts(one)) for one in indices])
             return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *held)._replace(sums=sums)
         if self.calibration is None and self.statistic.dimension == 0:  # rows need not be read
             return jax.vmap(assess)(jnp.asarray(indices), jnp.zeros((len(indices), 0, self.n)))
         batch = self.rows.take(indices.ravel())
         return jax.vmap(assess)(jnp.asarray(indices), *self._per_slot(batch, indices))
 
-    def _count(self, indices: NDArray[np.int64]) -> NDArray[np.float64] | None:
+    def _find_counts(self, indices: NDArray[np.int64]) -> NDArray[np.float64] | None:
         """Return 1/(N q_k) of rows; None if q is uniform."""
         return None if self.leverage is None else self.leverage.counts(indices)
 
     def _per_slot(self, batch: Batch, indices: NDArray[np.int64]) -> tuple[Array, Array | None]:
         """Return what U sums over its slots: c_k S(Y_k) - s_N and c_k times what is carried, `(..., s, slots)`."""
-        counts = self._count(indices.ravel())
+        counts = self._find_counts(indices.ravel())
         s = self.statistic.dimension
         statistics = self.statistic.centred(batch, counts) if s and indices.size else np.zeros((indices.size, s))
         if self.calibration is None or not indices.size:
@@ -215,7 +215,7 @@ class SubsetChain(Chain):
 
     def counts(self, U: Subset) -> NDArray[np.float64] | None:
         """Return what each row of U counts, 1/(N q_k); None if q is uniform."""
-        return self._count(np.asarray(U.indices))
+        return self._find_counts(np.asarray(U.indices))
 
     def candidates(self, chains: Sequence[int], page: int, purpose: Purpose) -> tuple[Candidate, Batch]:
         """Return a page of proposals and the rows they would bring in, fetched in one vectorised call."""
@@ -252,7 +252,7 @@ class SubsetChain(Chain):
         U, accepted, distance, sums = write(U, candidates, self.weight, epsilon, exchange=exchange, reach=self.reach)
         given = self.given_over(U, sums, known)
         accepted, distance, slots, given = jax.tree.map(np.asarray, (accepted, distance, candidates.slots, given))
-        counts = self._count(np.asarray(candidates.incoming))
+        counts = self._find_counts(np.asarray(candidates.incoming))
         return U, Page(accepted, distance, slots=slots, rows=batch, given=given, counts=counts)
 
 

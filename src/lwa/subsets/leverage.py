@@ -45,7 +45,7 @@ class Leverage:
     borders: NDArray[np.float64]  # running sums over strata, from 0
     pieces: NDArray[np.int64]  # of each stratum; one stratum of all rows if n is smaller than their number
 
-    def over(self, n: int) -> Self:
+    def cut(self, n: int) -> Self:
         """Return q in n pieces: one per stratum that has rows, and the others by its share."""
         share = np.diff(self.borders)
         if n < (share > 0).sum():

@@ -44,7 +44,7 @@ class WindowChain(Chain):
         """Return the chain on longer or shorter windows behind the same lead-in."""
         units = self.units
         rows = build_windows(units.rows, units.parts, size, units.length - self.steps)
-        return replace(self, rows=rows, steps=size, calibration=self.calibrated_for(size))
+        return replace(self, rows=rows, steps=size, calibration=self.rescale_calibration(size))
 
     @property
     def renewing(self) -> float:
@@ -60,9 +60,9 @@ class WindowChain(Chain):
     def start(self, chains: Sequence[int]) -> Subset:
         """Draw a uniform window for each chain."""
         windows = [generator(self.seed, Purpose.FIRST_SUBSET, chain).integers(len(self.rows)) for chain in chains]
-        return self.of(np.array(windows, np.int64)[:, None])
+        return self.assess(np.array(windows, np.int64)[:, None])
 
-    def of(self, indices: NDArray[np.int64]) -> Subset:
+    def assess(self, indices: NDArray[np.int64]) -> Subset:
         """Return these windows, `(chains, 1)`, with their statistics."""
         away, sums = self.find_statistics(indices[:, 0]), self.find_sums(indices[:, 0])
         return Subset(
@@ -131,7 +131,7 @@ class WindowChain(Chain):
         sums = self.find_sums(came)
         if sums is not None:
             sums = hold_accepted(np.asarray(U.sums), sums, accepted)
-        U = self.of(windows[-1][:, None]) if accepted.any() else U
+        U = self.assess(windows[-1][:, None]) if accepted.any() else U
         given = jax.tree.map(np.asarray, self.given_over(U, sums, known))
         slots = np.zeros((*accepted.shape, k), np.int32)
         return U, Page(accepted, distance, slots=slots, rows=rows, given=given, counts=None)
