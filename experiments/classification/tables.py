@@ -78,8 +78,8 @@ def arrival(path: Path, sigma: float, what: str) -> tuple[float, float]:
 def readings(found: Mapping[str, Sequence[Scenario]]) -> Table:
     """What depends on how σ₂ = .25 is read: medians over the scenarios of each."""
     header = ["σ₂ = .25 as", "σ", "scenarios", "smallest error", "LWA-MCMC's last, test", "MHSubLhd's last, test"]
-    header += ["LWA-MCMC, rows per transition", "MHSubLhd, rows per transition", "times faster, θ", "times fewer rows, θ"]
-    header += ["LWA-MCMC prepares, s", "MHSubLhd prepares, s"]
+    header += ["LWA-MCMC, rows per transition", "MHSubLhd, rows per transition", "times faster, θ"]
+    header += ["times fewer rows, θ", "LWA-MCMC prepares, s", "MHSubLhd prepares, s"]
     table = []
     for reading, scenarios in found.items():
         last, each, ratios, prepared = [], [], [], []
