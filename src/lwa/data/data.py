@@ -7,16 +7,16 @@ import numpy as np
 
 from lwa.errors import InputError
 from lwa.executors import Executor, Serial
-from lwa.models.check import check_model, row_numbers
-from lwa.models.glm.recipe import ReadRows
+from lwa.models.check import check_model, choose_row_numbers
+from lwa.models.glm.recipe import RecipeRows
 from lwa.models.model import Model, Unbound
 from lwa.rows import Rows, as_rows
 from lwa.rows.memory import ArrayRows
-from lwa.rows.parts import Parts, joined, one_part, parts_by, require_ascending, require_index_ascending
-from lwa.rows.passes import SpreadRows, spread
-from lwa.rows.store.cache import read_by_workers
+from lwa.rows.parts import Parts, join_series, as_one_part, find_parts, require_ascending, require_index_ascending
+from lwa.rows.passes import SpreadRows, spread_passes
+from lwa.rows.store.cache import is_read_by_workers
 from lwa.rows.memory import is_series, is_table
-from lwa.rows.units import groups_of, segments_of
+from lwa.rows.units import build_groups, build_stretches
 from lwa.rows.workers.on_workers import RowsOnWorkers
 from lwa.targets.target import power
 
@@ -85,12 +85,12 @@ class Layout:
 
     def remembering(self, steps: int) -> "Layout":
         """The same with so many steps before each segment of a pass over all rows."""
-        segments = segments_of(self.rows, self.series, SEGMENT * steps, steps)
-        return replace(self, full=spread(segments, self.executor), lead_in=steps)
+        segments = build_stretches(self.rows, self.series, SEGMENT * steps, steps)
+        return replace(self, full=spread_passes(segments, self.executor), lead_in=steps)
 
     def by(self, executor: Executor | None) -> "Layout":
         """The same with passes computed by an executor."""
-        return replace(self, rows=spread(self.rows, executor), full=spread(self.full, executor), executor=executor)
+        return replace(self, rows=spread_passes(self.rows, executor), full=spread_passes(self.full, executor), executor=executor)
 
     @property
     def plays_away(self) -> bool:
@@ -106,7 +106,7 @@ class Layout:
     def checked(self, dtype: Any) -> "Layout":
         """The same with a model that can be sampled: one that runs in Python where JAX cannot trace it."""
         sizes = len(self.rows) if self.parts is None else int(self.parts.sizes[0])
-        first = np.arange(min(max(row_numbers(self.given)), sizes))
+        first = np.arange(min(max(choose_row_numbers(self.given)), sizes))
         model = check_model(
             self.given, self.rows.take(first) if self.parts is None else self.parts.take(self.rows, first), dtype
         )
@@ -155,12 +155,12 @@ def units_of(model: Model | Unbound, data: Any, progress: Any = False, executor:
     if model.groups is not None:
         if several:
             raise InputError(f"data is a list of series, so groups={model.groups!r} is one too many. Leave it out.")
-        parts = parts_by(rows, model.groups)
+        parts = find_parts(rows, model.groups)
     if model.ordered is False:
         if parts is None:
             return Layout(model, model, rows, rows)
-        return Layout(model, model.of_units, rows, groups_of(rows, parts), parts)
-    parts = parts or one_part(rows)
+        return Layout(model, model.of_units, rows, build_groups(rows, parts), parts)
+    parts = parts or as_one_part(rows)
     if isinstance(model.ordered, str | int) and not isinstance(model.ordered, bool):
         require_ascending(rows, parts, model.ordered)
     require_index_ascending(data, parts)
@@ -169,7 +169,7 @@ def units_of(model: Model | Unbound, data: Any, progress: Any = False, executor:
 
 def require_rows_here(model: Model, data: Any, executor: Executor | None) -> None:
     """Refuse windows and groups of rows that only workers can read."""
-    if (model.ordered is False and model.groups is None) or not read_by_workers(data, executor):
+    if (model.ordered is False and model.groups is None) or not is_read_by_workers(data, executor):
         return
     asked, what = (f"groups={model.groups!r}", "groups") if model.ordered is False else ("ordered", "windows")
     raise InputError(
@@ -182,7 +182,7 @@ def require_rows_here(model: Model, data: Any, executor: Executor | None) -> Non
 def held_by_workers(rows: Rows) -> bool:
     """Whether each row comes from the worker that has it."""
     rows = rows.rows if isinstance(rows, SpreadRows) else rows
-    return isinstance(rows.source if isinstance(rows, ReadRows) else rows, RowsOnWorkers)
+    return isinstance(rows.source if isinstance(rows, RecipeRows) else rows, RowsOnWorkers)
 
 
 def is_several(data: Any) -> bool:
@@ -200,4 +200,4 @@ def join(data: Any) -> tuple[Rows, Parts]:
     held = [one for one in series if isinstance(one, ArrayRows)]
     if len(held) < len(series):
         raise InputError("A list of series holds arrays, dicts of arrays or tables. Pass a path or lwa.Rows by itself.")
-    return joined(held)
+    return join_series(held)

@@ -22,10 +22,9 @@ from lwa.backend.random import Purpose, generator
 from lwa.engine.cohort import Problem, blank_page, first_state, page_noise
 from lwa.engine.recorder import added_up
 from lwa.engine.remote_cohort import Playing
-from lwa.kernels.decision import accepts, probability
-from lwa.kernels.kernel import ADDED_UP, Info
+from lwa.kernels.kernel import ADDED_UP, MoveInfo, acceptance_probability, accepts
 from lwa.rows.slots import to_columns
-from lwa.targets.reference import log_posterior
+from lwa.targets.reference import compute_log_posterior
 from lwa.targets.target import Given, as_held
 
 
@@ -131,7 +130,7 @@ class Surrogate:
         return Corrected(
             self.theta.astype(np.float64),
             np.where(accept, new, old),
-            np.asarray(probability(jnp.asarray(log_ratio))),
+            np.asarray(acceptance_probability(jnp.asarray(log_ratio))),
             accept,
             self.refreshed,
             self.distance,
@@ -144,7 +143,7 @@ class Surrogate:
         return float(np.log(generator(self.problem.seed, self.streams.decision, name, self.done).random()))
 
 
-def told(info: Info) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
+def told(info: MoveInfo) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
     """What K moves read and what the kernel has to say of them, from arrays `(K, ...)`."""
     extra = {
         name: added_up(name, values.sum(0, dtype=np.int64)) if name in ADDED_UP else values[-1]
@@ -170,9 +169,9 @@ def correct(
     with jax.enable_x64(True):
         sizes = np.cumsum([len(surrogate.theta) for surrogate in surrogates])[:-1]
         if values is None:
-            values = np.split(log_posterior(model, rows, np.concatenate([s.theta for s in surrogates])), sizes)
+            values = np.split(compute_log_posterior(model, rows, np.concatenate([s.theta for s in surrogates])), sizes)
         proposals = [surrogate.propose() for surrogate in surrogates]
-        scored = np.split(log_posterior(model, rows, np.concatenate([theta for theta, _ in proposals])), sizes)
+        scored = np.split(compute_log_posterior(model, rows, np.concatenate([theta for theta, _ in proposals])), sizes)
         done = [
             surrogate.decide(theta, log_surrogate, old, new)
             for surrogate, (theta, log_surrogate), old, new in zip(surrogates, proposals, values, scored, strict=True)

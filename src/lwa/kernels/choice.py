@@ -1,6 +1,4 @@
-"""Which kernel `kernel="auto"` is: measured, in effective draws a second over d = 2 … 100 (`benchmarks/kernels.py`)."""
-
-from importlib.util import find_spec
+"""The kernel behind `kernel="auto"`: measured in effective draws per second, d = 2 … 100 (`benchmarks/kernels.py`)."""
 
 from lwa.kernels.autoregressive import Autoregressive
 from lwa.kernels.hmc import HMC
@@ -8,13 +6,13 @@ from lwa.kernels.kernel import Kernel
 from lwa.kernels.random_walk import RandomWalk
 
 GAUSSIAN = 0.85
-"""Share of the Gaussian's proposals accepted from which on nothing is better: each move costs one evaluation."""
+"""Acceptance rate of the Gaussian's proposals above which nothing is better: each move costs one evaluation."""
 NOT_GAUSSIAN = 0.7
-"""... and under which trajectories of some gradients are, given enough parameters."""
+"""... and below which trajectories of several gradients are better, given enough parameters."""
 TRAJECTORIES, TAILS = 10, 20
-"""Parameters from which on trajectories are worth their gradients, and up to which a Student-t covers a skewed or
-heavy-tailed posterior better than the Gaussian. Effective draws a second, in thousands, by the share that is predicted
-to be accepted (`benchmarks/kernels.py --cases crossing`):
+"""Numbers of parameters above which trajectories are worth their gradients, and up to which a Student-t covers a skewed
+or heavy-tailed posterior better than the Gaussian. Effective draws per second, in thousands, by the predicted
+acceptance rate (`benchmarks/kernels.py --cases crossing`):
 
 |  d | predicted | Gaussian | Student-t | HMC |
 |----|-----------|----------|-----------|-----|
@@ -31,16 +29,16 @@ to be accepted (`benchmarks/kernels.py --cases crossing`):
 
 
 def choose_kernel(d: int, *, calibrated: bool, accepted: float | None = None) -> Kernel:
-    """The kernel for d parameters.
+    """Return the kernel for d parameters.
 
-    Where there is a reference, proposals from the Gaussian there, unless too few of them would be accepted; `accepted`
-    is None as long as that is not known. Else the adaptive random walk: it asks for no derivatives, and where U moves
-    the target draws are worth what U's moves make of them, whatever moves θ.
+    With a reference, it proposes from the Gaussian there, unless too few proposals would be accepted; `accepted` is
+    None as long as that is not known. Otherwise it is the adaptive random walk: it needs no derivatives, and if the
+    subset moves the target, the subset's own moves limit what draws are worth, whichever kernel moves θ.
     """
     if not calibrated:
         return RandomWalk()
     if accepted is None or accepted >= GAUSSIAN:
         return Autoregressive()
-    if accepted < NOT_GAUSSIAN and d >= TRAJECTORIES and find_spec("blackjax"):
+    if accepted < NOT_GAUSSIAN and d >= TRAJECTORIES:
         return HMC()
     return Autoregressive(df=8.0) if d <= TAILS else Autoregressive()

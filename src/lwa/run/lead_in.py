@@ -3,15 +3,15 @@
 import warnings
 
 from lwa.data.data import SEGMENT, Layout
-from lwa.data.lead_in import PASS_SHIFT, measured
+from lwa.data.lead_in import PASS_SHIFT, extend_lead_in
 from lwa.errors import LwaWarning
-from lwa.rows.passes import spread
+from lwa.rows.passes import spread_passes
 from lwa.rows.units import Units
 from lwa.run.plan import SMALLEST, Steps
 from lwa.run.settings import Settings
 from lwa.subsets.moves import Window
-from lwa.summaries.running_sums import room_for, running_sums, running_width
-from lwa.targets.reference import Reference, find_reference, reference_at
+from lwa.summaries.running_sums import has_room_for, compute_running_sums, count_sums_per_step
+from lwa.targets.reference import Reference, find_reference, expand_at
 from lwa.user.progress import Display
 
 
@@ -21,20 +21,20 @@ def remember(
     """How long the model of a sequence remembers at θ̂, and running sums of what its steps say there."""
     model, N = layout.model, len(layout.rows)
     looked_back = layout.lead_in
-    layout, memory = measured(layout, expanded.theta, expanded.factor)
+    layout, memory = extend_lead_in(layout, expanded.theta, expanded.factor)
     if layout.lead_in > looked_back and settings.reference is None:
         expanded = find_reference(model, layout.full, expanded.theta, settings.seed)
     elif layout.lead_in > looked_back:
-        expanded = reference_at(model, layout.full, expanded.theta)
-    segments = spread(layout.full, None)
+        expanded = expand_at(model, layout.full, expanded.theta)
+    segments = spread_passes(layout.full, None)
     assert isinstance(segments, Units)
     curvature = settings.transport is not False
     sums = None
     if settings.subset_move is None or settings.subset_move.replaced(1):
-        width = running_width(model.dimension, curvature=curvature)
-        if room_for(N, width):
+        width = count_sums_per_step(model.dimension, curvature=curvature)
+        if has_room_for(N, width):
             display.say(f"Running sums of gradients and curvatures: {8e-9 * N * width:.2g} GB in a temporary file.")
-            sums = running_sums(
+            sums = compute_running_sums(
                 layout.given, segments, expanded, curvature=curvature,
                 progress=lambda done: display.show("running sums", done, N),
             )  # fmt: skip

@@ -25,8 +25,8 @@ from lwa.engine.recorder import Kept, Recorder, kept_by
 from lwa.engine.remote_cohort import CohortAway, Playing
 from lwa.engine.tally import Tally, tally, together
 from lwa.errors import ExecutorError, ModelError, out_of_memory
-from lwa.models.check import named
-from lwa.models.user_calls import is_theirs
+from lwa.models.check import describe_theta
+from lwa.models.user_calls import is_users_error
 from lwa.rows import Survey
 from lwa.run.budget import Meter
 from lwa.run.plan import Plan
@@ -253,7 +253,7 @@ class Player:
         if self.without < ENOUGH:
             return
         found = [theta for theta in (cohort.last_invalid() for cohort in self.run.cohorts) if theta is not None]
-        where = f", for example at theta = {named(self.run.layout.given, found[0])}" if found else ""
+        where = f", for example at theta = {describe_theta(self.run.layout.given, found[0])}" if found else ""
         raise ModelError(
             f"{share:.0%} of the proposals had a log target that was NaN or +inf over the last {self.without:,} moves"
             f"{where}. Mend the model there, or give those values log density -inf."
@@ -379,7 +379,7 @@ def summarise(sofar: Sofar, run: Run) -> None:
     """Add the draws that every chain has since the last time; of all of them only the last few stay."""
     recorder, last = sofar.recorder, sofar.retention.last
     if isinstance(recorder, RecorderOnDevice) and sofar.running is not None:
-        sofar.running = recorder.summarised(sofar.running)
+        sofar.running = recorder.summarise(sofar.running)
         return
     ready = min(run.settings.draws, recorder.count)
     if not sofar.retention.summarised or ready == 0:
@@ -456,14 +456,14 @@ def keep(player: Player, sofar: Sofar, display: Display, keeper: Keeper | None) 
 
 def may_be_kept(error: BaseException) -> bool:
     """Whether a run that has draws ends with them, rather than with nothing: not where somebody else stops it."""
-    return isinstance(error, Exception) or is_theirs(error)
+    return isinstance(error, Exception) or is_users_error(error)
 
 
 def told(error: BaseException, kept: str) -> tuple[str, BaseException | None]:
     """Why a run stopped, and the error itself where it is for the user to see: it came from their own function, or
     from a cluster of theirs that is gone."""
     what = f"{'no memory was left' if out_of_memory(error) else type(error).__name__} after {kept}: {error}"
-    return what, error if is_theirs(error) or isinstance(error, ExecutorError) else None
+    return what, error if is_users_error(error) or isinstance(error, ExecutorError) else None
 
 
 def keep_exact(player: Player, sofar: Sofar, display: Display, keeper: Keeper | None) -> Ended:

@@ -17,24 +17,25 @@ from lwa.algorithm import Subset
 from lwa.backend.random import Purpose, generator
 from lwa.backend.xla import accelerated
 from lwa.data.data import Layout
-from lwa.data.lead_in import Memory
+from lwa.data.lead_in import SequenceMemory
 from lwa.engine.cohort import page_length
 from lwa.errors import InputError
 from lwa.models.model import Model
+from lwa.models.sums import split_into_blocks
 from lwa.rows import Rows
-from lwa.rows.units import windows_of
+from lwa.rows.units import build_windows
 from lwa.run.pilot import excess_sd, predicted_error, score_points
 from lwa.run.settings import Settings
-from lwa.subsets.bandwidth import find_epsilon, random_distance
+from lwa.subsets.bandwidth import find_epsilon, find_random_distance
 from lwa.subsets.chain import Chain, SubsetChain
 from lwa.subsets.leverage import Leverage, find_leverage
 from lwa.subsets.moves import Fixed, Move, Swap, Window
 from lwa.subsets.windows.chain import WindowChain
-from lwa.summaries import Curvature, Statistic, WindowStatistic
-from lwa.summaries.per_row import nothing
+from lwa.summaries import Curvature, WindowStatistic
 from lwa.summaries.running_sums import RunningSums
+from lwa.summaries.summary import NO_STATISTIC
 from lwa.targets.calibration import Calibration, calibrate, expansion_of, identified_by_rows
-from lwa.targets.reference import Reference, in_blocks, sums_over
+from lwa.targets.reference import Reference, sum_batches
 from lwa.targets.target import Target
 
 EVERY = 4
@@ -62,10 +63,6 @@ LARGEST_TRANSPORTED = 12
 nothing along, and can be moved where θ is."""
 
 
-NO_STATISTIC = Statistic(nothing, np.empty(0), np.empty(0))
-"""Every subset weighs the same."""
-
-
 class WindowColumn(NamedTuple):
     """S of windows, and the column that it summarises, series after series."""
 
@@ -76,7 +73,7 @@ class WindowColumn(NamedTuple):
 class Steps(NamedTuple):
     """What is known of a sequence at θ̂."""
 
-    memory: Memory
+    memory: SequenceMemory
     sums: RunningSums | None  # None: there is no room for them
 
     def needed(self, n: int, N: int) -> float:
@@ -187,7 +184,7 @@ def subset_chain(
             move = Swap(1 if statistic.dimension else exchanged(n, N), every=EVERY)
         if not expanded:
             calibration = calibrate(model, reference, layout.power(settings.target, n), transport=transport)
-    leverage = None if leverage is None else leverage.over(n)
+    leverage = None if leverage is None else leverage.cut(n)
     page = page_size(model, rows, statistic, move, n, calibration, settings.chains)
     return SubsetChain(
         rows, statistic, move, settings.subset_weight, settings.epsilon or 1.0, n, settings.seed, page, calibration,
@@ -206,7 +203,7 @@ def window_chain(
     """The U chain of windows of n steps, ε apart."""
     model, calibration, move = layout.model, None, settings.subset_move or Window()
     lead_in = lead_in_of(settings.subset_move, layout, n, steps)
-    rows, column = windows_of(layout.rows, layout.series, n, lead_in), None
+    rows, column = build_windows(layout.rows, layout.series, n, lead_in), None
     sums = None if steps is None or lead_in < steps.needed(n, len(layout.rows)) else steps.sums
     if isinstance(statistic, WindowColumn):
         statistic, column = statistic.statistic, statistic.column
@@ -259,7 +256,7 @@ def require_room(layout: Layout, settings: Settings) -> None:
 def settled(chain: Chain, settings: Settings, reference: Reference | None, cohorts: Sequence[list[int]]) -> Plan:
     """ε found where it was not given, and every cohort's U burnt in."""
     if settings.epsilon is None:
-        chain = chain.at(find_epsilon(chain))
+        chain = chain.with_epsilon(find_epsilon(chain))
     firsts, rates = [], []
     for chains in cohorts:
         U, rate = chain.burn_in(chain.start(chains), chains)
@@ -269,7 +266,7 @@ def settled(chain: Chain, settings: Settings, reference: Reference | None, cohor
         firsts.append((chains, U))
         rates.append(rate)
     excess = excess_sd(chain, reference, [U for _, U in firsts])
-    return Plan(chain, firsts, float(np.mean(rates)), excess, random_distance(chain))
+    return Plan(chain, firsts, float(np.mean(rates)), excess, find_random_distance(chain))
 
 
 def leverage_helps(layout: Layout, settings: Settings, n: int, reference: Reference) -> bool:
@@ -280,7 +277,7 @@ def leverage_helps(layout: Layout, settings: Settings, n: int, reference: Refere
     identified = identified_by_rows(reference)
     for pilot in range(PILOT_SUBSETS):
         drawn = generator(settings.seed, Purpose.SUBSET_PILOT, pilot, n).choice(len(rows), n, replace=False)
-        few = sums_over(model, in_blocks(rows.take(np.sort(drawn))), reference.theta)
+        few = sum_batches(model, split_into_blocks(rows.take(np.sort(drawn))), reference.theta)
         own = identified.T @ (len(rows) / n * few.curvature) @ identified
         if np.linalg.eigvalsh(own).min(initial=1.0) < WEAKEST:
             return True
@@ -304,7 +301,7 @@ def until_feasible(chain: Chain, U: Subset, chains: Sequence[int]) -> Subset:
     """Let U move on until its curvature is positive definite for every chain; refuse an n for which it often is not."""
     if not feasible(chain, U).all() and share_feasible(chain) < FEASIBLE:
         enough = chain.size
-        while enough < chain.largest and share_feasible(chain.of_size(enough)) < FEASIBLE:
+        while enough < chain.largest and share_feasible(chain.resize(enough)) < FEASIBLE:
             enough = min(2 * enough, chain.largest)
         raise InputError(
             f"subset_size={chain.size} is too small for the calibrated target: the curvature of many subsets is not "

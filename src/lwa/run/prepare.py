@@ -24,10 +24,10 @@ from lwa.kernels.choice import choose_kernel
 from lwa.kernels.gradient import GradientKernel
 from lwa.kernels.kernel import Kernel
 from lwa.rows import Survey, survey
-from lwa.rows.column import whole_column
+from lwa.rows.column import load_column
 from lwa.rows.slots import to_columns
-from lwa.rows.passes import visited
-from lwa.rows.passes import unit_length
+from lwa.rows.passes import visit_rows
+from lwa.rows.passes import count_unit_rows
 from lwa.run.lead_in import forgetting, remember
 from lwa.run.loop import Run
 from lwa.run.pilot import predicted_acceptance
@@ -39,7 +39,7 @@ from lwa.subsets.windows.chain import WindowChain
 from lwa.summaries import Curvature, Gathering, WindowSummary
 from lwa.summaries.groups import OverGroups
 from lwa.summaries.summary import NO_STATISTIC, Summary, start_gathering
-from lwa.targets.reference import Reference, find_reference, reference_at, require_derivatives, require_gradients
+from lwa.targets.reference import Reference, find_reference, expand_at, require_derivatives, require_gradients
 from lwa.targets.target import Target, as_held
 from lwa.user.progress import Display
 
@@ -160,7 +160,7 @@ def look_through(layout: Layout, summary: Summary | None, display: Display) -> t
 
     if summary is None:
         return survey(layout.rows, progress=progress), None
-    return visited(layout.rows, start_gathering, own=(summary,), here=True, progress=progress)
+    return visit_rows(layout.rows, start_gathering, own=(summary,), here=True, progress=progress)
 
 
 def require_calibration(layout: Layout, settings: Settings) -> None:
@@ -189,7 +189,7 @@ def problem_of(
 ) -> tuple[Problem, int, int]:
     """What chains share; and n, and the steps that lead in."""
     n = subsets.size
-    lead_in = unit_length(subsets.rows) - n if layout.ordered else 0
+    lead_in = count_unit_rows(subsets.rows) - n if layout.ordered else 0
     scored = target_of(layout, settings, n, expanded)
     problem = Problem(
         subsets, scored, kernel, settings.refresh_steps, settings.tune, first_guess(settings), layout.full,
@@ -221,7 +221,7 @@ def gathered(settings: Settings, layout: Layout) -> Summary | None:
 def statistic_of(gathering: Gathering | None, settings: Settings, layout: Layout) -> Any:
     """S once all rows have been seen."""
     if isinstance(settings.summary, WindowSummary):
-        column = whole_column(layout.rows, settings.summary.column, settings.summary.asked, layout.series.order)
+        column = load_column(layout.rows, settings.summary.column, settings.summary.asked, layout.series.order)
         return WindowColumn(settings.summary.prepare(column, layout.series.offsets[1:]), column)
     if gathering is None:
         return NO_STATISTIC
@@ -232,7 +232,7 @@ def expand(layout: Layout, settings: Settings, given: list[NDArray[np.float64]] 
     """θ̂, found or as given, and what all rows say there."""
     model, rows = layout.model, layout.full
     if settings.reference is not None:
-        return reference_at(model, rows, flat(model, settings.reference, "reference"))
+        return expand_at(model, rows, flat(model, settings.reference, "reference"))
     start = given[0] if given else model.ravel(model.init)
     found = find_reference(
         model, rows, start, settings.seed, lambda passes: display.show("mode", passes, passes, "passes over all rows")

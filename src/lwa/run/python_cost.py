@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from lwa.data.data import Layout
 from lwa.errors import InputError
-from lwa.kernels.kernel import Metropolis
-from lwa.models.on_host import OnHost, row_terms
+from lwa.kernels.kernel import MetropolisKernel
+from lwa.models.python_model import PythonModel, evaluate_rows
 from lwa.run.plan import SMALLEST
 from lwa.run.settings import Settings
 from lwa.user.progress import Display
@@ -27,14 +27,14 @@ def in_python(
 ) -> tuple[Settings, float | None]:
     """Where the model is not JAX: what that asks of the settings, and what a call costs, in µs, said up front."""
     model = layout.model
-    if not isinstance(model, OnHost):
+    if not isinstance(model, PythonModel):
         return settings, None
     if settings.precision == "float32":
         raise InputError(
             f"precision='float32', but {model.in_words} and is called with float64 arrays. Pass precision='float64', "
             "leave it out, or write the model with jax.numpy."
         )
-    if settings.kernel is not None and not isinstance(settings.kernel, Metropolis):
+    if settings.kernel is not None and not isinstance(settings.kernel, MetropolisKernel):
         raise InputError(
             f"kernel={type(settings.kernel).__name__}(...) needs gradients, but {model.in_words}. Pass kernel='auto', "
             "or lwa.kernels.RandomWalk(), which need none, or write the model with jax.numpy."
@@ -63,6 +63,6 @@ def seconds_a_call(layout: Layout, n: int, theta: NDArray[np.float64]) -> float:
     taken, began = list[float](), time.monotonic()
     while not taken or (len(taken) < TIMED_CALLS and time.monotonic() - began < TIMED_SECONDS):
         start = time.monotonic()
-        row_terms(model, theta, rows)
+        evaluate_rows(model, theta, rows)
         taken.append(time.monotonic() - start)
     return min(taken)

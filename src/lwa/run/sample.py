@@ -10,14 +10,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from lwa.backend.machine import free_memory
+from lwa.backend.machine import read_free_memory
 from lwa.backend.xla import full_precision
 from lwa.data.data import lay_out
 from lwa.errors import ExecutorError
 from lwa.executors import Executor
 from lwa.executors.executor import require_executor
-from lwa.models.model import Model
-from lwa.models.unbound import Unbound, require_model
+from lwa.models.model import Model, Unbound, require_model
 from lwa.result.result import Result
 from lwa.run.budget import Budget
 from lwa.run.checkpoints.keeper import Folder, nothing
@@ -40,9 +39,8 @@ from lwa.run.python_cost import in_python
 from lwa.run.retention import Memory, retention_of
 from lwa.run.settings import Settings
 from lwa.run.starts import given_starts
-from lwa.storage.stream import record_of
-from lwa.user.progress import Display, shown
-from lwa.user.stopwatch import Stopwatch
+from lwa.storage.stream import build_record
+from lwa.user.progress import Display, Stopwatch, open_display
 
 NO_SETTINGS = ("model", "data", "initvals", "progress", "executor")
 """Arguments of `sample` that no file keeps as they are."""
@@ -203,7 +201,7 @@ def drawn(
     if settings.checkpoint is not None and begun is None:
         require_new(settings.checkpoint, fresh)
     began = time.monotonic()
-    with shown(progress) as display:
+    with open_display(progress) as display:
         stages = display.stages
         with stages("layout"):
             layout = lay_out(model, data, display, executor)
@@ -236,7 +234,7 @@ def drawn(
 
 def memory_for(run: Run) -> Memory:
     """What a draw of a chain takes, in memory and on disk alike, and what is free."""
-    return Memory(record_of(variables_of(run, nothing(run))).itemsize, free_memory())
+    return Memory(build_record(variables_of(run, nothing(run))).itemsize, read_free_memory())
 
 
 def resume(

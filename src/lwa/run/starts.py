@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from lwa.backend.random import Purpose, generator, keys
 from lwa.diagnostics.running import MANY_CHAINS, count_superchains
 from lwa.errors import InputError, ModelError
-from lwa.models.check import named, users_function
+from lwa.models.check import describe_theta, report_user_errors
 from lwa.models.model import Model
 from lwa.targets.reference import Reference
 from lwa.targets.target import Terms
@@ -95,7 +95,7 @@ def find_starts(
             return reference.theta + wide * (reference.factor @ draw)
         if model.prior_draw is None:
             return model.ravel(model.init)
-        with users_function("prior_draw", "a key"):
+        with report_user_errors("prior_draw", "a key"):
             theta = model.prior_draw(keys(seed, Purpose.START, [name], attempt)[0])
         return flat(model, theta, "prior_draw")
 
@@ -125,6 +125,6 @@ def _no_start(
     source = "the reference's Gaussian" if model.prior_draw is None else "prior_draw"
     tried = f"after {ATTEMPTS} draws from {source}, the last being" if drawn else "at its start"
     return ModelError(
-        f"Chain {chain} has no finite log target {tried} theta = {named(model, theta)}: {', '.join(faults)}. "
+        f"Chain {chain} has no finite log target {tried} theta = {describe_theta(model, theta)}: {', '.join(faults)}. "
         "Pass initvals=... where the model is finite, or mend the model there."
     )
