@@ -87,11 +87,19 @@ def conclude(run: Run, outcome: Outcome, seconds: float, stages: Mapping[str, fl
     }
     for remark in told[len(run.warned) :]:
         warnings.warn(remark, LwaWarning, stacklevel=4)
-    origin = Origin(model, run.layout, Polisher(problem, outcome.tuning))
+    dims, coords = labels_of(run)
     return Result(
-        posterior, stats, attributes, *labels_of(run), origin, draws.get(UNCONSTRAINED_GROUP), warmup, warmup_stats, None,
-        outcome.running,
-    )  # fmt: skip
+        posterior=posterior,
+        sample_stats=stats,
+        attributes=attributes,
+        dims=dims,
+        coords=coords,
+        origin=Origin(model, run.layout, Polisher(problem, outcome.tuning)),
+        unconstrained=draws.get(UNCONSTRAINED_GROUP),
+        warmup=warmup,
+        warmup_stats=warmup_stats,
+        running=outcome.running,
+    )
 
 
 def labels_of(run: Run) -> tuple[dict[str, list[str]], dict[str, list[Any]]]:
