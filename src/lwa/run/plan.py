@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.algorithm import Subset
+from lwa.backend import xla
 from lwa.backend.random import Purpose, generator
-from lwa.backend.xla import accelerated
 from lwa.data.data import Layout
 from lwa.data.lead_in import SequenceMemory
 from lwa.engine.cohort import page_length
@@ -149,7 +149,7 @@ def second_order(layout: Layout, settings: Settings) -> bool:
     if settings.target != "calibrated" or layout.ordered or layout.model.host:
         return False
     if settings.transport == "auto":
-        return settings.summary is None and (layout.model.dimension > LARGEST_TRANSPORTED or accelerated())
+        return settings.summary is None and (layout.model.dimension > LARGEST_TRANSPORTED or xla.accelerated())
     return settings.transport == "second_order"
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.algorithm import Subset
+from lwa.backend import xla
 from lwa.backend.random import Purpose, generator
-from lwa.backend.xla import accelerated
 from lwa.data.data import Layout
 from lwa.diagnostics.running import assign_superchains
 from lwa.engine.cohort import Cohort, Problem, evaluate, first_state, warm_up
@@ -25,9 +25,8 @@ from lwa.kernels.gradient import GradientKernel
 from lwa.kernels.kernel import Kernel
 from lwa.rows import Survey, survey
 from lwa.rows.column import load_column
+from lwa.rows.passes import count_unit_rows, visit_rows
 from lwa.rows.slots import to_columns
-from lwa.rows.passes import visit_rows
-from lwa.rows.passes import count_unit_rows
 from lwa.run.lead_in import forgetting, remember
 from lwa.run.loop import Run
 from lwa.run.pilot import predicted_acceptance
@@ -39,7 +38,7 @@ from lwa.subsets.windows.chain import WindowChain
 from lwa.summaries import Curvature, Gathering, WindowSummary
 from lwa.summaries.groups import OverGroups
 from lwa.summaries.summary import NO_STATISTIC, Summary, start_gathering
-from lwa.targets.reference import Reference, find_reference, expand_at, require_derivatives, require_gradients
+from lwa.targets.reference import Reference, expand_at, find_reference, require_derivatives, require_gradients
 from lwa.targets.target import Target, as_held
 from lwa.user.progress import Display
 
@@ -269,7 +268,7 @@ def rehearsal(layout: Layout, settings: Settings, kernel: Kernel) -> Problem | N
 
 def warm_up_beside(problem: Problem | None, settings: Settings) -> Future[None] | None:
     """Compile on a thread of its own; whatever that raises will be raised again where it can be explained."""
-    if problem is None or problem.host or accelerated():  # Python has nothing to compile, a device another program
+    if problem is None or problem.host or xla.accelerated():  # Python has nothing to compile, a device another program
         return None
     pool = ThreadPoolExecutor(1, thread_name_prefix="lwa-warm-up")
     ordered = isinstance(problem.subsets, WindowChain)
@@ -280,7 +279,7 @@ def warm_up_beside(problem: Problem | None, settings: Settings) -> Future[None] 
 
 def cohorts_of(chains: int, *, ordered: bool) -> list[list[int]]:
     """Chains by cohort: two at least, for two cores, all of one size. The last is filled up with chains to discard."""
-    if accelerated():
+    if xla.accelerated():
         return [list(range(chains))]
     size = min(-(-chains // 2), LARGEST_COHORT_OF_WINDOWS if ordered else LARGEST_COHORT)
     return [list(range(first, first + size)) for first in range(0, chains, size)]

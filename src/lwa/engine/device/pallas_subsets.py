@@ -105,7 +105,7 @@ def why_not_in_registers(place: Place, page: SubsetPage, target: Target, kernel:
 
 
 def draw_up_steps(noise: Noise, tuning: Tuning, target: Target, kernel: MetropolisKernel) -> tuple[Array, Array]:
-    """Return the steps of a page and how far they lead in posterior sds, `(chains, moves, 2d)`; and which start at θ."""
+    """Return a page's steps and how far they lead in posterior sds, `(chains, moves, 2d)`, and which start at θ."""
 
     def one(noise: Noise, tuning: Tuning) -> tuple[Array, Array]:
         step = kernel.plan_step(noise, tuning)
@@ -188,11 +188,11 @@ class ChainProgram(NamedTuple):
     every: int
     remainders: bool  # whether rows' terms are small beside what they are the remainders of
     power_at: int  # where the power is among the target's leaves
+    lane: Int[Array, " lanes"]  # their numbers
     held: dict[str, Refs]
     given: dict[str, Refs]
     shared: dict[str, Refs]
     out: dict[str, Refs]
-    lane: Int[Array, " lanes"]  # their numbers
 
     @property
     def d(self) -> int:
@@ -288,7 +288,7 @@ def play_in_registers(
     def program(*refs: Refs) -> None:
         named = jax.tree.unflatten(jax.tree.structure(tuple(arrays)), refs)
         lane = jnp.arange(count_lanes(n))
-        ChainProgram(parts, kernel, n, every, remainders, power_at, *named, lane=lane).run()
+        ChainProgram(parts, kernel, n, every, remainders, power_at, lane, *named).run()
 
     results = pl.pallas_call(
         program,
@@ -299,7 +299,7 @@ def play_in_registers(
         out_shape=leaves(arrays.out),
         input_output_aliases=find_aliases(arrays.held, arrays.out),
         interpret=interpret,
-        **({} if interpret else choose_warps(count_warps(count_numbers_per_row(place) * count_lanes(n)))),
+        compiler_params=None if interpret else choose_warps(count_warps(count_numbers_per_row(place) * count_lanes(n))),
     )(*leaves((arrays.held, arrays.given, arrays.shared)))
     found = jax.tree.unflatten(jax.tree.structure(arrays.out), results)
     pairs = zip(found["rows"], state.rows, strict=True)

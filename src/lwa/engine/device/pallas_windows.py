@@ -220,13 +220,13 @@ class LaneProgram(NamedTuple):
         hastings = (1 - from_here) * (old_q - new_q)
         decision = decide_step(total, new_total, hastings, self.read("log_u", when.move)[0], when.refresh)
         either = zip((*there, new_total), (*here, total), strict=True)
-        *here, total = (jnp.where(decision.accept, a, b) for a, b in either)
+        *now, total = (jnp.where(decision.accept, a, b) for a, b in either)
 
         @pl.when(~when.refresh)
         def _() -> None:
-            write_draw(self.out, lambda *j: (when.move, *j, slice(None)), here, total, decision)
+            write_draw(self.out, lambda *j: (when.move, *j, slice(None)), now, total, decision)
 
-        return tuple(here), total
+        return tuple(now), total
 
     def score(self, theta: Sequence[Array], t: Array, known: FlatLeaves) -> Array:
         """Return the log target of each lane at its θ, given its window after t transitions."""
@@ -295,7 +295,7 @@ def play_in_streams(
         out_specs=[*map(give_lanes, leaves(arrays.out))],
         out_shape=leaves(arrays.out),
         interpret=interpret,
-        **({} if interpret else choose_warps(LANES // 32)),
+        compiler_params=None if interpret else choose_warps(LANES // 32),
     )(*leaves((arrays.given, arrays.shared)))
     chains_first = [jnp.moveaxis(leaf, -1, 0)[:chains] for leaf in results]
     found = jax.tree.unflatten(jax.tree.structure(arrays.out), chains_first)

@@ -20,7 +20,7 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import PyTree
 from numpy.typing import NDArray
 
-from lwa.engine.device.partial_eval import CALLS, get_callee
+from lwa.engine.device.partial_eval import CALLS, bind, describe_var, get_callee
 
 MOST_WRITTEN_OUT = 4096
 """Entries of any intermediate array: as many operations are written out for each."""
@@ -60,7 +60,7 @@ def write_out(function: Callable[..., PyTree], *examples: PyTree) -> Callable[..
     """
     program = jax.make_jaxpr(function)(*examples)
     require_writable(program)
-    shapes = [getattr(var.aval, "shape", ()) for var in program.jaxpr.invars]
+    shapes = [describe_var(var).shape for var in program.jaxpr.invars]
 
     def on_numbers(*leaves: Sequence[ArrayLike]) -> FlatLeaves:
         arguments = [as_numbers(leaf, shape) for leaf, shape in zip(leaves, shapes, strict=True)]
@@ -85,7 +85,7 @@ def require_writable(program: ClosedJaxpr) -> None:
     """Raise `NotInLanes`, before anything is compiled, if a program cannot be written out."""
     for equation in program.jaxpr.eqns:
         name = equation.primitive.name
-        for shape in (getattr(var.aval, "shape", ()) for var in equation.outvars):
+        for shape in (describe_var(var).shape for var in equation.outvars):
             if np.prod(shape, dtype=np.int64) > MOST_WRITTEN_OUT:
                 raise NotInLanes(f"an array of shape {shape} is too large to be written out")
         if name in CALLS:
@@ -117,7 +117,7 @@ def as_constants(value: ArrayLike) -> Numbers:
 
 def perform_equation(equation: JaxprEqn, given: list[Numbers]) -> list[Numbers]:
     """Perform one operation on numbers."""
-    name, out = equation.primitive.name, equation.outvars[0].aval
+    name, out = equation.primitive.name, describe_var(equation.outvars[0])
     if name in CALLS:
         return run_on_numbers(get_callee(equation), given)
     if name in REARRANGING:
@@ -143,33 +143,26 @@ def count_along(axis: int, shape: tuple[int, ...], dtype: DTypeLike) -> Numbers:
 
 def apply_entrywise(equation: JaxprEqn, given: list[Numbers]) -> Numbers:
     """Perform an operation on single numbers, for each of them."""
-    shape = equation.outvars[0].aval.shape
+    name, out = equation.primitive.name, describe_var(equation.outvars[0])
     if all(isinstance(entry, np.generic) for numbers in given for entry in numbers.ravel()):
-        return evaluate_constants(equation, given, shape)
-    if equation.primitive.name == "convert_element_type":
+        return evaluate_constants(equation, given, out.shape)
+    if name == "convert_element_type":
         dtype = equation.params["new_dtype"]
-        return as_numbers([jnp.asarray(entry).astype(dtype) for entry in given[0].ravel()], shape)
-    if (
-        equation.primitive.name == "div"
-        and is_known_nonzero(given[1])
-        and np.issubdtype(equation.outvars[0].aval.dtype, np.floating)
-    ):
-        return multiply_by_inverses(given[0], given[1], shape, equation.outvars[0].aval.dtype)
-    types = [var.aval.dtype for var in equation.invars]
-    flat = [np.broadcast_to(numbers, shape).ravel() for numbers in given]
-
-    def one(*entries: ArrayLike) -> Array:
-        return equation.primitive.bind(*make_alike(entries, types), **equation.params)
-
-    return as_numbers([one(*entries) for entries in zip(*flat, strict=True)], shape)
+        return as_numbers([jnp.asarray(entry).astype(dtype) for entry in given[0].ravel()], out.shape)
+    if name == "div" and is_known_nonzero(given[1]) and np.issubdtype(out.dtype, np.floating):
+        return multiply_by_inverses(given[0], given[1], out.shape, out.dtype)
+    types = [describe_var(var).dtype for var in equation.invars]
+    flat = [np.broadcast_to(numbers, out.shape).ravel() for numbers in given]
+    found = [bind(equation, *make_alike(entries, types))[0] for entries in zip(*flat, strict=True)]
+    return as_numbers(found, out.shape)
 
 
 def evaluate_constants(equation: JaxprEqn, given: list[Numbers], shape: tuple[int, ...]) -> Numbers:
     """Perform an operation that is given constants alone."""
-    types = [var.aval.dtype for var in equation.invars]
+    types = [describe_var(var).dtype for var in equation.invars]
     with jax.ensure_compile_time_eval():
         values = [jnp.asarray(numbers.tolist(), kind) for numbers, kind in zip(given, types, strict=True)]
-        return as_constants(np.broadcast_to(equation.primitive.bind(*values, **equation.params), shape))
+        return as_constants(np.broadcast_to(bind(equation, *values)[0], shape))
 
 
 def is_known_nonzero(numbers: Numbers) -> bool:
@@ -203,8 +196,7 @@ def rearrange(equation: JaxprEqn, given: list[Numbers]) -> list[Numbers]:
         places.append(np.arange(start, start + numbers.size).reshape(numbers.shape))
         start += numbers.size
     with jax.ensure_compile_time_eval():
-        found = equation.primitive.bind(*map(jnp.asarray, places), **equation.params)
-    found = found if equation.primitive.multiple_results else [found]
+        found = bind(equation, *places)
     flat = np.concatenate([numbers.ravel() for numbers in given])
     return [take_places(flat, place) for place in found]
 
@@ -267,5 +259,5 @@ def look_up(equation: JaxprEqn, given: list[Numbers]) -> Numbers:
         raise NotInLanes("a table is looked up by a row's own code")
     places = np.arange(numbers.size).reshape(numbers.shape)
     with jax.ensure_compile_time_eval():
-        found = equation.primitive.bind(jnp.asarray(places), jnp.asarray(indices.astype(np.int64)), **equation.params)
+        (found,) = bind(equation, places, indices.astype(np.int64))
     return take_places(numbers.ravel(), found)

@@ -6,14 +6,12 @@ transitions is walked, and what is known of its windows is found, before θ move
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float, PyTree
-from numpy.typing import NDArray
 
 from lwa.algorithm import State, Subset
 from lwa.engine.cohort import Problem
@@ -23,7 +21,7 @@ from lwa.engine.device.window_walk import Series, WindowPage, draw_windows, loca
 from lwa.engine.device.xla_loop import Place, Played, drop_rows, play_page
 from lwa.kernels.kernel import Kernel, Precision
 from lwa.models.recursion import require_agreement
-from lwa.rows.slots import double
+from lwa.rows.slots import to_float64
 from lwa.rows.units import Span, Stretch
 from lwa.subsets.moves import Window
 from lwa.subsets.windows.chain import WindowChain
@@ -137,7 +135,7 @@ def require_recursion(problem: Problem) -> None:
     if model.recursion is None:
         return
     first = units.parts.take(units.rows, np.arange(min(ROWS_COMPARED, int(units.parts.sizes[0]))))
-    rows = jax.tree.map(double, first)
+    rows = jax.tree.map(to_float64, first)
 
     def terms(theta: PyTree, rows: PyTree) -> Array:  # a model of units returns their sums: here of one row
         one = jax.tree.map(lambda leaf: leaf[None], rows)
@@ -155,11 +153,12 @@ def find_given(calibration: Calibration | None, sums: Array | None, dtype: Preci
 
 
 def read_window(rows: PyTree, span: Span, length: int) -> Stretch:
-    """Read one window, as `Units.take` does, its slot on the last axis. The last row fills up: nothing depends on it."""
+    """Read one window like `Units.take`, its slot on the last axis. The last row fills up: nothing depends on it."""
     steps = jnp.arange(length)
     before, end = span.begin - span.first, span.stop - span.first
     at = span.first + jnp.minimum(steps, end - 1)
-    return Stretch(jax.tree.map(lambda leaf: leaf[at][..., None], rows), ((steps >= before) & (steps < end))[:, None])
+    scored = ((steps >= before) & (steps < end))[:, None]
+    return Stretch._make((jax.tree.map(lambda leaf: leaf[at][..., None], rows), scored))
 
 
 def evaluate_window(
