@@ -36,4 +36,4 @@ def test_a_fit_runs_is_saved_and_certified_without_them(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "theta" in done.stdout
     assert "ArviZ is not installed: these are lwa's own numbers" in done.stdout
-    assert "Each move reads 20 of 200 rows" in done.stderr
+    assert "Each step reads 20 of 200 rows" in done.stderr

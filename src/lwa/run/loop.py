@@ -244,7 +244,7 @@ class Player:
     @property
     def note(self) -> str:
         """How the last block went."""
-        return f"accepts {self.last.acceptance / self.last.moves:.2f}, refreshes U {self.refresh_rate:.2f}"
+        return f"accepted {self.last.acceptance / self.last.moves:.2f}, new subsets {self.refresh_rate:.2f}"
 
     def require_densities(self, moves: int) -> None:
         """End a run that would only stand still, where proposal after proposal has a density that is NaN."""
@@ -511,7 +511,8 @@ def forecast(player: Player, run: Run, thinning: int) -> str:
     seconds = f", about {moves / player.rate:.0f} s" if player.rate else ""
     rows = player.meter.rows / player.position if player.position else run.rows_a_move
     reads = round(moves * rows)
-    return f"Keeping one draw in {thinning} moves: {moves:,} moves a chain, {reads:,} row reads{seconds}."
+    every = "step" if thinning == 1 else f"{thinning} steps"
+    return f"Keeping one draw every {every}: {moves:,} steps per chain, {reads:,} row reads{seconds}."
 
 
 def choose_thinning(memory: NDArray[Any], refresh_rate: float, problem: Problem) -> int:

@@ -122,9 +122,9 @@ def prepare(layout: Layout, settings: Settings, given: list[NDArray[np.float64]]
         holds = settings.checkpoint is not None or away is not None
         cohort = Cohort(problem, chains, U, state, [warming] if warming else [], holds=holds)
         begun.append(CohortAway(cohort, away, len(begun) / len(planned.firsts)) if away is not None else cohort)
-    asked = "as many as the budget allows" if settings.filling else f"{settings.draws} draws"
+    asked = "as many draws as the budget allows" if settings.filling else f"{settings.draws:,} draws per chain"
     display.say(
-        f"{settings.chains} chains: {settings.tune} moves of tune, then {asked}. "
+        f"{settings.chains} chains: {settings.tune:,} tuning steps, then {asked}. "
         f"{reading(layout, n, lead_in)}, in {np.dtype(dtype).name}. {in_words(planned, problem.target)}"
     )
     settings = replace(settings, subset_size=n, kernel=problem.kernel)
@@ -314,27 +314,28 @@ def reading(layout: Layout, n: int, lead_in: int) -> str:
     """What a move reads, in words."""
     N = len(layout.rows)
     if layout.ordered:
-        before = f" after {lead_in:,} that lead in" if lead_in else ""
-        return f"Each move reads a window of {n:,} of {N:,} steps{before}"
+        before = f", and {lead_in:,} before it to start from" if lead_in else ""
+        return f"Each step reads a window of {n:,} of {N:,} observations{before}"
     if layout.parts is not None:
-        return f"Each move reads {n:,} of {len(layout.full):,} groups, about {layout.reads(n, 0):,} of {N:,} rows"
-    return f"Each move reads {n:,} of {N:,} rows"
+        return f"Each step reads {n:,} of {len(layout.full):,} groups, about {layout.reads(n, 0):,} of {N:,} rows"
+    return f"Each step reads {n:,} of {N:,} rows"
 
 
 def in_words(planned: Plan, target: Target) -> str:
     """How U moves."""
     subsets = planned.subsets
-    told = [f"U by its statistics, epsilon {subsets.epsilon:.3g}" if subsets.statistic.dimension else "U uniform"]
+    by_statistics = f"Subsets drawn by their statistics, epsilon {subsets.epsilon:.3g}"
+    told = [by_statistics if subsets.statistic.dimension else "Subsets drawn uniformly"]
     if subsets.leverage is not None:
         told.append("rows drawn by leverage")
     if subsets.calibration is not None and subsets.calibration.frame is not None:
-        told.append("curvature transported")
+        told.append("curvature corrected to that of all rows")
     if target.expansion is not None and target.expansion.share is not None:
         told.append("rows expanded to second order")
     if planned.predicted is not None:
-        told.append(f"sds predicted right to {planned.predicted:.1%}")
+        told.append(f"sds predicted to be right to {planned.predicted:.1%}")
     if np.isfinite(planned.renewal):
-        told.append(f"U renews its rows in {planned.renewal:,.0f} moves")
+        told.append(f"all rows of a subset replaced in {planned.renewal:,.0f} steps")
     return ", ".join(told) + "."
 
 

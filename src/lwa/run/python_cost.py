@@ -48,8 +48,8 @@ def in_python(
     passes += settings.chains * settings.draws if settings.exact else 0
     total = moves * (seconds + OWN_SECONDS) + passes * seconds * len(layout.rows) / layout.reads(n, 0)
     display.say(
-        f"{model.in_words}: called from Python, once a chain and move, about {1e6 * seconds:,.0f} µs each, about "
-        f"{max(1.0, total):,.0f} s in all."
+        f"{model.in_words}: called from Python, once per chain and step, about {1e6 * seconds:,.0f} µs each, about "
+        f"{max(1.0, total):,.0f} s in total."
     )
     return replace(settings, precision="float64"), round(1e6 * seconds, 1)
 
