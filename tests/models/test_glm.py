@@ -228,7 +228,7 @@ def matrix_of(glm):
     design = read.recipe.design
     columns = {name: read.source.take(np.arange(N))[name] for name in read.names}
     parts = read.recipe.parts(columns, read.held)
-    pieces = [block.columns(part) for block, part in zip(design.blocks, parts, strict=True)]
+    pieces = [block.write_out(part) for block, part in zip(design.blocks, parts, strict=True)]
     return np.concatenate([np.ones((N, int(design.intercept))), *pieces], axis=1)
 
 

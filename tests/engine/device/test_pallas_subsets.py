@@ -11,7 +11,7 @@ from lwa.algorithm import Draw, State
 from lwa.engine.device.pallas_subsets import count_lanes, count_warps, play_in_registers, why_not_in_registers
 from lwa.engine.device.partial_eval import split_target
 from lwa.engine.device.random import DeviceGenerator
-from lwa.engine.device.resident import UPLOAD_ROWS, draw_slots, draw_subset_page, make_chain_keys, put_rows
+from lwa.engine.device.resident import UPLOAD_ROWS, draw_slots, draw_subset_page, make_chain_keys, upload_rows
 from lwa.engine.device.subsets import round_target
 from lwa.engine.device.xla_loop import Place, Played, play_together
 from lwa.kernels import HMC, Autoregressive, Independence, RandomWalk
@@ -31,7 +31,7 @@ def setting(kernel, n, k, every, second_order=True):
     reference = find_reference(model, rows, np.zeros(D), 1)
     expansion = expansion_of(reference, second_order=second_order) if second_order else None
     target = round_target(Target(model, jnp.asarray(N / n), expansion), np.float32)
-    held = put_rows(rows.blocks(UPLOAD_ROWS), np.float32)
+    held = upload_rows(rows.blocks(UPLOAD_ROWS), np.float32)
     one_row = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:1], 0, -1), held)
     split = split_target(target, jnp.zeros(D, jnp.float32), one_row)
     prepared = split.prepare(target, held)

@@ -118,7 +118,7 @@ def test_terminated_during_tune(call, place, at_block):  # noqa: F811
     code, out, err = call(*FIT, "--draws", "50")
     assert (code, out) == (143, "")
     assert "Terminated with 0 draws per chain" in err
-    assert re.search(r"tune +│ 232 of 300 moves", call("watch", RUN)[1])
+    assert re.search(r"tune +│ 232 of 300 steps", call("watch", RUN)[1])
     assert call("resume", RUN, *QUICK)[0] == 0
     assert call(*FIT, "--draws", "50", "--out", "runs/whole")[0] == 0
     same(lwa.load("runs/whole"), lwa.load(RUN))

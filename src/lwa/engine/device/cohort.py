@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lwa.algorithm import Draw, State, Subset, assess
 from lwa.backend import xla
 from lwa.engine.cohort import ADAPT_EVERY, MOST_MOVES, Held, Moves, Problem, adapt
-from lwa.engine.device.resident import draw_noise, make_chain_keys
+from lwa.engine.device.resident import draw_page_noise, make_chain_keys
 from lwa.engine.device.xla_loop import Place, Played
 from lwa.errors import out_of_memory, warn
 from lwa.kernels.kernel import MoveInfo, steering_gain
@@ -46,7 +46,7 @@ def is_playable(problem: Problem) -> bool:
     options = {"kernel": problem.kernel, "moves": 2, "d": problem.target.model.dimension, "dtype": problem.dtype}
     try:
         with jax.enable_x64(True):
-            jax.eval_shape(partial(draw_noise, **options), jax.random.split(jax.random.key(0), 1))
+            jax.eval_shape(partial(draw_page_noise, **options), jax.random.split(jax.random.key(0), 1))
     except (AttributeError, TypeError, jax.errors.JAXTypeError):  # it needs what only NumPy has
         return False
     return True
@@ -249,13 +249,7 @@ def collect_moves(played: Played, at: int, length: int, every: int) -> Moves:
     changed = jnp.repeat(played.refreshed, every, axis=1) & (jnp.arange(moves) % every == 0)
     theta, log_density, info = jax.tree.map(cut, played.draws)
     ends = jnp.ones((length, len(changed)), bool)
-    found = {
-        "theta": theta,
-        "log_density": log_density,
-        "acceptance": info.acceptance.astype(jnp.float64),
-        "refreshed": cut(changed),
-        "ends": ends,
-        "distance": jnp.zeros(ends.shape),  # subsets have no statistics
-        **{name: getattr(info, name) for name in ("accepted", "invalid", "evaluations", "extra")},
-    }
+    found = {name: getattr(info, name) for name in ("accepted", "invalid", "evaluations", "extra")}
+    found |= {"theta": theta, "log_density": log_density, "acceptance": info.acceptance.astype(jnp.float64)}
+    found |= {"refreshed": cut(changed), "ends": ends, "distance": jnp.zeros(ends.shape)}  # subsets have no statistics
     return Moves(**found)

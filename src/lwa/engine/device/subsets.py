@@ -14,7 +14,7 @@ from lwa.algorithm import State, Subset
 from lwa.engine.cohort import Problem
 from lwa.engine.device.cohort import ROWS_SHARE, CohortOnDevice, count_page_proposals, device_memory, is_playable
 from lwa.engine.device.partial_eval import Split, split_target
-from lwa.engine.device.resident import UPLOAD_ROWS, SubsetPage, count_bytes, draw_subset_page, put_rows
+from lwa.engine.device.resident import UPLOAD_ROWS, SubsetPage, count_bytes, draw_subset_page, upload_rows
 from lwa.engine.device.xla_loop import Place, Played, evaluate_prepared, play_together
 from lwa.kernels.kernel import Precision
 from lwa.subsets.chain import SubsetChain
@@ -29,7 +29,7 @@ class SubsetsOnDevice(CohortOnDevice):
         super().__init__(problem, chains)
         with jax.enable_x64(True):
             self.target = round_target(jax.tree.map(jnp.asarray, problem.target), problem.dtype)
-            rows = put_rows(problem.subsets.rows.blocks(UPLOAD_ROWS), problem.dtype)
+            rows = upload_rows(problem.subsets.rows.blocks(UPLOAD_ROWS), problem.dtype)
             one = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:1], 0, -1), rows)
             theta = jnp.zeros(problem.target.model.dimension, problem.dtype)
             self.split: Split = split_target(self.target, theta, one)

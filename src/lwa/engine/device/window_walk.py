@@ -12,7 +12,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Int, PyTree
 
 from lwa.engine.device.random import DeviceGenerator
-from lwa.engine.device.resident import draw_noise, fold_in_page
+from lwa.engine.device.resident import draw_page_noise, fold_in_page
 from lwa.kernels.kernel import AnyArray, Kernel, Noise, Precision, accepts
 from lwa.rows.units import Span
 from lwa.subsets.windows.law import WindowDraws, WindowLaw
@@ -118,7 +118,7 @@ def draw_windows(
         return walk_on_device(x, draw_jumps(key, transitions, law), law)
 
     walked = jax.vmap(one)(x, fold_in_page(subset_keys, number))
-    return walked, draw_noise(fold_in_page(theta_keys, number), kernel, moves, d, dtype)
+    return walked, draw_page_noise(fold_in_page(theta_keys, number), kernel, moves, d, dtype)
 
 
 @partial(jax.jit, static_argnames=("n", "lead_in"))

@@ -16,7 +16,7 @@ from jaxtyping import Float, PyTree
 from lwa.algorithm import State, Subset
 from lwa.engine.cohort import Problem
 from lwa.engine.device.cohort import ROWS_SHARE, CohortOnDevice, count_page_proposals, device_memory, is_playable
-from lwa.engine.device.resident import UPLOAD_ROWS, count_bytes, put_rows
+from lwa.engine.device.resident import UPLOAD_ROWS, count_bytes, upload_rows
 from lwa.engine.device.window_walk import Series, WindowPage, draw_windows, locate_windows
 from lwa.engine.device.xla_loop import Place, Played, drop_rows, play_page
 from lwa.kernels.kernel import Kernel, Precision
@@ -45,7 +45,7 @@ class WindowsOnDevice(CohortOnDevice):
         require_recursion(problem)
         with jax.enable_x64(True):
             self.series = Series(
-                put_rows(units.parts.blocks(units.rows, UPLOAD_ROWS), problem.dtype),
+                upload_rows(units.parts.blocks(units.rows, UPLOAD_ROWS), problem.dtype),
                 jnp.asarray(subsets.numbered.first_window),
                 jnp.asarray(subsets.numbered.first_row),
                 jax.tree.map(jnp.asarray, subsets.law),

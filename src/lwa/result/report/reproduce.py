@@ -134,7 +134,7 @@ def list_remarks(data: ReportData, typed_call: str) -> list[str]:
     if "seconds=inf" not in str(data.attributes.get("settings", {}).get("budget", "seconds=inf")):
         remarks.append("A budget in seconds gives another number of draws on a faster, slower or busier machine.")
     if passes := data.attributes.get("polish_passes"):
-        remarks.append(f"fit.polish() corrected the draws afterwards, in {passes} passes.")
+        remarks.append(f"Afterwards fit.polish() corrected the draws. Passes over all rows: {passes}.")
     return remarks
 
 
@@ -142,6 +142,8 @@ def show_reproduction(data: ReportData) -> Markup:
     """Show the call, the versions, data and costs of the run, and every recorded setting."""
     attributes, again = data.attributes, data.attributes.get("command") or write_call(data)
     versions = ", ".join(f"{name} {number}" for name, number in attributes.get("versions", {}).items())
+    thinning = attributes.get("thinning", 1)
+    kept = "every step" if thinning == 1 else f"one step in {thinning:,}"
     seconds, sampling = attributes.get("seconds", 0), attributes.get("sampling_seconds", 0)
     known: list[tuple[str, object]] = [
         ("lwa", attributes.get("inference_library_version", "")),
@@ -151,7 +153,7 @@ def show_reproduction(data: ReportData) -> Markup:
         ("Fingerprint of the data", tag("code", attributes.get("fingerprint", ""))),
         ("Kernel", attributes.get("kernel", "")),
         ("Chains", f"{data.chains:,}"),
-        ("Draws per chain", f"{data.fit.draws:,}, one in {attributes.get('thinning', 1):,} steps"),
+        ("Draws per chain", f"{data.fit.draws:,}, {kept}"),
         ("Seconds", f"{seconds:,} in all, {sampling:,} for tuning and sampling"),
     ]
     parts = [

@@ -62,7 +62,7 @@ def describe_distinct_rows(data: ReportData, n: int, N: int, renewal: float | No
     how = (
         f"This is an expected value, not a count. Each of {data.chains:,} chains begins with n = {n:,} of N = {N:,} "
         f"{units}. In {steps:,} steps it renews them {format_short(renewals)} times, each time with n more, drawn at "
-        f"random. A single one of the {units} is missed with probability "
+        f"random. A given one of the {units} is missed with probability "
         "((1 - n/N) (1 - 1/N)^(n × renewals))^chains. The true number is smaller if some are drawn more often than "
         "others, if windows overlap, or if n is a large part of N: then some that are drawn are in the subset already."
     )

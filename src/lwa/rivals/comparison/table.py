@@ -191,9 +191,7 @@ def format_table(comparison: Comparison) -> str:
         "  ".join([line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))])
         for line in lines
     ]
-    text.append(
-        "~ approximate: draws do not converge to the posterior. Shift, sd ratio and error in posterior sds,"
-    )
+    text.append("~ approximate: draws do not converge to the posterior. Shift, sd ratio and error in posterior sds,")
     text.append(f"against {comparison.source}.")
     text += [f"not run: {line.method}: {line.reason}." for line in comparison.lines if line.reason]
     return "\n".join(text)
