@@ -1,4 +1,4 @@
-"""Packages that lwa names as optional may be missing: a fit runs, is certified, saved, loaded and resumed without them."""
+"""A fit runs, is certified, saved, loaded and resumed without the packages that lwa names as optional."""
 
 import subprocess
 import sys
@@ -30,4 +30,3 @@ assert lwa.resume("kept", MODEL, Y, draws=40, progress=False).draws == 40
 def test_a_fit_runs_is_saved_and_certified_without_them(tmp_path):
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "Each move reads 20 of 200 rows" in done.stderr
