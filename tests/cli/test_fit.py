@@ -442,7 +442,7 @@ REFUSED = {
     "a file in the way": (nothing, ["y ~ x", "flights.csv", "--out", "flights.csv/a"], "is no folder that you may", ""),
     "a formula alone": (nothing, ["late ~ distance"], "came alone", "lwa fit 'y ~ x' table.parquet"),
     "no formula": (nothing, ["late", "flights.csv"], "needs one '~'", "Pass 'y ~ a + b'"),
-    "import": (nothing, ["late ~ {__import__('os')}", "flights.csv"], "calls '__import__', which it may not", "Valid:"),
+    "import": (nothing, ["late ~ {__import__('os')}", "flights.csv"], "calls '__import__', which is not allowed", "Valid:"),
     "import and call": (nothing, ["late ~ __import__('os').system('touch made')", "flights.csv"], "__import__", ""),
     "attribute": (nothing, ["late ~ distance.__class__", "flights.csv"], "cannot be read from '.__class__'", ""),
     "lambda": (nothing, ["late ~ (lambda: 0)()", "flights.csv"], "'lambda' in the formula cannot be read", ""),

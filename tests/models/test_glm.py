@@ -78,9 +78,9 @@ def test_terms(formula, terms):
 @pytest.mark.parametrize(
     ("formula", "told"),
     [
-        ("y ~ {__import__('os')}", r"calls '__import__', which it may not\. Valid: log"),
-        ("y ~ {__import__('os').system('true')}", r"is no part of a formula"),
-        ("y ~ log(x.real)", r"'x\.real' is no part of a formula"),
+        ("y ~ {__import__('os')}", r"calls '__import__', which is not allowed\. Valid: log"),
+        ("y ~ {__import__('os').system('true')}", r"is not part of a formula"),
+        ("y ~ log(x.real)", r"'x\.real' is not part of a formula"),
         ("y ~ x.real", r"cannot be read from '\.real'"),
         ("y ~ x[0]", r"cannot be read from '\[0\]'"),
         ("y ~ log(x[0])", r"'x\[0\]' is no part"),
@@ -114,7 +114,7 @@ def test_terms(formula, terms):
         ("y ~ __import__('os').system('x')", r"cannot be read|calls '__import__'"),
         ("y ~ x.__class__", r"cannot be read from '\.__class__'"),
         ("y ~ (lambda: 0)()", r"'lambda' in the formula cannot be read"),
-        ("y ~ (x.real > 1)", r"'x\.real' is no part of a formula"),
+        ("y ~ (x.real > 1)", r"'x\.real' is not part of a formula"),
         ("y ~ (x == f'{y}')", r"no part of a formula"),
         ("y ~ (x == b'1')", r"no part of a formula"),
         ("y ~ (x in z)", r"'z' where '\)' is expected|has 'in' where"),
@@ -123,10 +123,10 @@ def test_terms(formula, terms):
         ("y ~ I(x > 1 and x < 3)", r"no part of a formula"),
         ("y ~ (1 < x < 3)", r"compares more than two\. Write I\(\(x > 1\) \* \(x < 3\)\)"),
         ("y ~ (a > 'p')", r"a text is compared by == or !="),
-        ("y ~ (log(a) == 'p')", r"\"'p'\" is no part of a formula"),
+        ("y ~ (log(a) == 'p')", r"\"'p'\" is not part of a formula"),
         ("y ~ ('p' == 'q')", r"no part of a formula"),
         ("y ~ x > 15", r"a comparison stands in brackets, \(x > 15\)"),
-        ("y ~ C(a, ref=b)", r"ref=b in the formula is no level"),
+        ("y ~ C(a, ref=b)", r"ref=b in the formula is not a level"),
         ("y ~ C(a, base='p')", r"C takes one argument\. Write C\(x\), or C\(x, ref='some level'\)\."),
         ("y ~ C(a, ref='p', ref2=1)", r"C takes one argument"),
     ],
@@ -141,7 +141,7 @@ def test_an_expression_is_evaluated_as_it_is_written():
     read = read_expression("sqrt(x) + 2 * -`a b` ** 2 / abs(I(x) - 3)")
     assert read.columns == ["x", "a b"]
     expected = np.sqrt([1, 4]) + 2 * -np.array([0.25, 4.0]) / np.array([2, 1])
-    np.testing.assert_allclose(read.numbers(columns), expected, rtol=1e-15)
+    np.testing.assert_allclose(read.compute(columns), expected, rtol=1e-15)
 
 
 @pytest.mark.parametrize("sign", [">", ">=", "<", "<=", "==", "!="])
@@ -149,16 +149,16 @@ def test_comparisons_are_ones_and_zeros_and_nan_stays(sign):
     columns = {"x": np.array([1.0, 2.0, 3.0, np.nan]), "z": np.array([2.0, 2.0, 2.0, 2.0])}
     expected = [float(eval(f"{x} {sign} 2")) for x in (1, 2, 3)]
     for text in (f"x {sign} 2", f"x {sign} z", f"I(x {sign} `z`)"):
-        np.testing.assert_array_equal(read_expression(text).numbers(columns), [*expected, np.nan])
+        np.testing.assert_array_equal(read_expression(text).compute(columns), [*expected, np.nan])
 
 
 def test_a_comparison_with_a_text_is_of_the_level_whatever_its_code():
     expression = read_expression("'q' == a")
     assert (expression.columns, expression.computed) == (["a"], [])
     codes = {"a": np.array([0, 1, 2])}
-    np.testing.assert_array_equal(expression.numbers(codes, {"a": ("p", "q", "r")}), [0, 1, 0])
-    np.testing.assert_array_equal(expression.numbers(codes, {"a": ("q", "r", "s")}), [1, 0, 0])
-    np.testing.assert_array_equal(expression.numbers(codes, {"a": ("u", "r", "s")}), [0, 0, 0])  # other data
+    np.testing.assert_array_equal(expression.compute(codes, {"a": ("p", "q", "r")}), [0, 1, 0])
+    np.testing.assert_array_equal(expression.compute(codes, {"a": ("q", "r", "s")}), [1, 0, 0])
+    np.testing.assert_array_equal(expression.compute(codes, {"a": ("u", "r", "s")}), [0, 0, 0])  # other data
 
 
 # Designs

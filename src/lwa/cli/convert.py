@@ -28,4 +28,4 @@ def convert(
     wanted = None if columns is None else options.split_names(columns)
     rows = convert_table(source, destination, columns=wanted, missing=missing, overwrite=overwrite)
     dropped = f" {rows.dropped:,} rows with missing values were left out." if rows.dropped else ""
-    typer.echo(f"Converted {len(rows):,} rows of {', '.join(rows.columns)} to {destination}.{dropped}")
+    typer.echo(f"Converted {len(rows):,} rows of {', '.join(rows.columns)} to the folder {destination}.{dropped}")

@@ -244,7 +244,7 @@ class Player:
     @property
     def note(self) -> str:
         """How the last block went."""
-        return f"accepted {self.last.acceptance / self.last.moves:.2f}, new subsets {self.refresh_rate:.2f}"
+        return f"accepted {self.last.acceptance / self.last.moves:.2f}, subset changes {self.refresh_rate:.2f}"
 
     def require_densities(self, moves: int) -> None:
         """End a run that would only stand still, where proposal after proposal has a density that is NaN."""

@@ -81,7 +81,7 @@ def test_a_fit_that_is_terminated_goes_on_to_the_same_draws(call, place, at_bloc
     assert re.fullmatch(r"running, kept \d+ s ago", seen["state"])
     assert re.fullmatch(r"[\d,]+ of 3,000", seen["draws per chain"])
     assert re.fullmatch(r"about [\d,]+, of the worst parameter", seen["effective draws"])
-    assert {"R-hat", "new subsets", "seconds", "time left"} <= set(seen)
+    assert {"R-hat", "subset changes", "seconds", "time left"} <= set(seen)
     assert lwa.load(RUN).draws == int(told[1]) > 0
 
     code, out, _ = call("watch", RUN, "--once")

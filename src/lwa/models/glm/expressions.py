@@ -219,7 +219,8 @@ def read_level(node: ast.expr) -> Level:
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
             return -value
     raise InputError(
-        f"ref={ast.unparse(node)} in the formula is not a level. Write C(x, ref='some level'), or a number without quotes."
+        f"ref={ast.unparse(node)} in the formula is not a level. Write C(x, ref='some level'), or a number without "
+        "quotes."
     )
 
 
@@ -242,8 +243,8 @@ class Evaluation:
             case ast.BinOp(left=left, op=op, right=right):
                 return OPERATORS[type(op)](self.evaluate(left), self.evaluate(right))
             case ast.UnaryOp(op=op, operand=operand):
-                value = self.evaluate(operand)
-                return -value if isinstance(op, ast.USub) else value
+                found = self.evaluate(operand)
+                return -found if isinstance(op, ast.USub) else found
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 pair = match_text_comparison(node)
                 if pair is not None:

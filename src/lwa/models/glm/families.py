@@ -29,7 +29,7 @@ class Family:
     allowed: Callable[[np.ndarray, np.ndarray | None], NDArray[np.bool_]]  # (y, trials)
     words: str  # what is allowed
     auxiliary: tuple[str, ...] = ()  # positive parameters
-    constant: Callable[[np.ndarray, np.ndarray], NDArray[np.float64]] | None = None  # (y, trials) -> a part of log f
+    constant: Callable[..., NDArray[np.float64]] | None = None  # (y, trials) -> a part of log f
     levels: str | None = None  # "two" or "any" if the response may be, or is, a factor
     scaled: bool = False  # whether coefficients have the units of y
 

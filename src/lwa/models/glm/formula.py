@@ -1,4 +1,4 @@
-"""Formulas: `y ~ a + b:c` as a response and the terms that explain it, in the notation of Wilkinson and Rogers (1973).
+"""Formulas: `y ~ a + b:c` as a response and its terms, in the notation of Wilkinson and Rogers (1973).
 
 `+` adds terms, `-` takes them away, `a:b` is an interaction, `a*b` is `a + b + a:b`, `a/b` is `a + a:b`, `(a + b)^2`
 has all interactions of two. There is an intercept unless `- 1` or `0 +` takes it away.
@@ -20,17 +20,17 @@ MOST_TERMS = 10_000
 
 @dataclass(frozen=True, eq=False)
 class Formula:
-    """What explains what."""
+    """A response, and the terms and offsets that explain it."""
 
     text: str
     response: Expression
-    terms: tuple[Term, ...]  # by their number of factors, else in the order in which they are written
+    terms: tuple[Term, ...]  # by their number of factors, then in the order in which they are written
     factors: dict[str, Expression]
     offsets: tuple[Expression, ...]
 
     @property
     def intercept(self) -> bool:
-        """Whether there is one."""
+        """Whether the formula has an intercept."""
         return () in self.terms
 
 
@@ -42,9 +42,9 @@ class Token(NamedTuple):
 
 
 def read_formula(text: object) -> Formula:
-    """A formula from its text."""
+    """Return a formula from its text."""
     if not isinstance(text, str):
-        raise InputError(f"formula={text!r} is no text. {FORMULA_EXAMPLE}")
+        raise InputError(f"formula={text!r} is not a text. {FORMULA_EXAMPLE}")
     if len(text) > MOST_CHARACTERS:
         raise InputError(f"The formula has {len(text)} characters; at most {MOST_CHARACTERS} are expected.")
     at = blank_quotes(text).find("~")
@@ -52,7 +52,7 @@ def read_formula(text: object) -> Formula:
     if not tilde or "~" in blank_quotes(rest) or not response.strip() or not rest.strip():
         raise InputError(f"formula={text!r} needs one '~' with something on either side. {FORMULA_EXAMPLE}")
     reader = Reader(text, tokenize(rest, text))
-    terms = reader.sum([()])
+    terms = reader.read_sum([()])
     reader.expect("end")
     offsets = [term for term in terms if any(name.startswith("offset(") for name in term)]
     if any(len(term) > 1 for term in offsets):
@@ -70,12 +70,12 @@ def read_formula(text: object) -> Formula:
 
 
 def strip_braces(text: str) -> str:
-    """`{x + 1}` as `x + 1`."""
+    """Return `{x + 1}` as `x + 1`."""
     return text[1:-1] if text.startswith("{") and text.endswith("}") else text
 
 
 def tokenize(rest: str, text: str) -> list[Token]:
-    """The right-hand side in pieces."""
+    """Return the right-hand side in pieces."""
     found, at, compared = [], 0, find_comparisons(rest)
     while at < len(rest):
         if rest[at].isspace():
@@ -106,7 +106,7 @@ def tokenize(rest: str, text: str) -> list[Token]:
 
 
 def find_closing(rest: str, at: int, text: str) -> int:
-    """The place after the bracket that closes the one at `at`."""
+    """Return the place after the bracket that closes the one at `at`."""
     opened, closed = rest[at], ")" if rest[at] == "(" else "}"
     depth, plain = 0, blank_quotes(rest)
     for i in range(at, len(rest)):
@@ -117,12 +117,12 @@ def find_closing(rest: str, at: int, text: str) -> int:
 
 
 def blank_quotes(text: str) -> str:
-    """The text with blanks in the place of what stands between backticks or quotes."""
+    """Return the text with blanks in place of what stands between backticks or quotes."""
     return re.sub(r"`[^`]*`|'[^']*'|\"[^\"]*\"", lambda found: " " * len(found[0]), text)
 
 
 def find_comparisons(rest: str) -> dict[int, int]:
-    """Where the brackets begin and end that hold a comparison, and no sum of terms."""
+    """Return where brackets begin and end that hold a comparison, not a sum of terms."""
     plain = blank_quotes(rest)
     opened, compared, found = list[int](), set[int](), dict[int, int]()
     for match in re.finditer(r"[({)}<>]|[=!]=", plain):
@@ -144,8 +144,8 @@ class Reader:
         self.text, self.tokens, self.at, self.depth = text, tokens, 0, 0
         self.factors: dict[str, Expression] = {}
 
-    def sum(self, terms: list[Term]) -> list[Term]:
-        """Terms added to `terms` and taken from them."""
+    def read_sum(self, terms: list[Term]) -> list[Term]:
+        """Return `terms` with terms added and taken away."""
         sign = self.take("+", "-") or "+"
         while True:
             if self.tokens[self.at] == Token("number", "0"):
@@ -153,34 +153,34 @@ class Reader:
                 sign = "-" if sign == "+" else "+"
                 found: list[Term] = [()]
             else:
-                found = self.product()
+                found = self.read_product()
             terms = unite(terms, found) if sign == "+" else subtract_terms(terms, found)
             if not (after := self.take("+", "-")):
                 return terms
             sign = after
 
-    def product(self) -> list[Term]:
-        """a*b is a + b + a:b, a/b is a + a:b."""
-        left = self.interaction()
+    def read_product(self) -> list[Term]:
+        """Return a + b + a:b for a*b, and a + a:b for a/b."""
+        left = self.read_interaction()
         while operator := self.take("*", "/"):
-            right = self.interaction()
+            right = self.read_interaction()
             if operator == "*":
-                left = self.few(unite(left, right, cross_terms(left, right)))
+                left = self.require_few(unite(left, right, cross_terms(left, right)))
             else:
                 whole: Term = tuple(dict.fromkeys(name for term in left for name in term))
-                left = self.few(unite(left, cross_terms([whole], right)))
+                left = self.require_few(unite(left, cross_terms([whole], right)))
         return left
 
-    def interaction(self) -> list[Term]:
-        """a:b."""
-        left = self.power()
+    def read_interaction(self) -> list[Term]:
+        """Return the terms of a:b."""
+        left = self.read_power()
         while self.take(":"):
-            left = self.few(cross_terms(left, self.power()))
+            left = self.require_few(cross_terms(left, self.read_power()))
         return left
 
-    def power(self) -> list[Term]:
-        """(a + b)^2: itself, and all interactions of two."""
-        base = self.atom()
+    def read_power(self) -> list[Term]:
+        """Return a + b + a:b for (a + b)^2: itself, and all interactions of two."""
+        base = self.read_atom()
         found = base
         while self.take("^"):
             token = self.expect("number")
@@ -190,16 +190,16 @@ class Reader:
                     f"formula={self.text!r}: the power {times} must lie between 1 and 10. Write (a + b)^2."
                 )
             for _ in range(times - 1):
-                found = self.few(unite(found, cross_terms(found, base)))
+                found = self.require_few(unite(found, cross_terms(found, base)))
         return found
 
-    def atom(self) -> list[Term]:
-        """A column, an expression, 1, or a sum in brackets."""
+    def read_atom(self) -> list[Term]:
+        """Return the terms of a column, an expression, 1, or a sum in brackets."""
         if self.take("("):
             self.depth += 1
             if self.depth > MOST_NESTED:
                 raise InputError(f"The formula nests more than {MOST_NESTED} brackets. Write it without them.")
-            found = self.sum([])
+            found = self.read_sum([])
             self.expect(")")
             self.depth -= 1
             return found
@@ -207,7 +207,7 @@ class Reader:
         if token.kind == "number":
             if token.text != "1":
                 raise InputError(
-                    f"formula={self.text!r}: {token.text} is no term; 0 and 1 are. Write I({token.text} * x)."
+                    f"formula={self.text!r}: {token.text} is not a term; 0 and 1 are. Write I({token.text} * x)."
                 )
             self.at += 1
             return [()]
@@ -221,7 +221,7 @@ class Reader:
         return [(name,)]
 
     def take(self, *kinds: str) -> str | None:
-        """The next token, if it is one of these."""
+        """Take the next token if it is one of these."""
         kind = self.tokens[self.at].kind
         if kind not in kinds:
             return None
@@ -229,7 +229,7 @@ class Reader:
         return kind
 
     def expect(self, kind: str) -> Token:
-        """The next token, which must be this."""
+        """Take the next token, which must be of this kind."""
         token = self.tokens[self.at]
         if token.kind != kind:
             wanted = {"factor": "a column", "end": "an operator", "number": "a whole number"}.get(kind, repr(kind))
@@ -237,15 +237,15 @@ class Reader:
         self.at += 1
         return token
 
-    def few(self, terms: list[Term]) -> list[Term]:
-        """Refuse a formula that multiplies out to more than anyone can mean."""
+    def require_few(self, terms: list[Term]) -> list[Term]:
+        """Refuse a formula with too many terms."""
         if len(terms) > MOST_TERMS:
             raise InputError(f"formula={self.text!r} has more than {MOST_TERMS} terms. Write out those that you mean.")
         return terms
 
 
 def unite(*several: list[Term]) -> list[Term]:
-    """All terms once, in the order in which they come; a:b and b:a are the same."""
+    """Return all terms once, in the order in which they come; a:b and b:a are the same."""
     found: dict[frozenset[str], Term] = {}
     for terms in several:
         for term in terms:
@@ -254,10 +254,10 @@ def unite(*several: list[Term]) -> list[Term]:
 
 
 def subtract_terms(terms: list[Term], gone: list[Term]) -> list[Term]:
-    """The terms that are not among those."""
+    """Return the terms that are not among `gone`."""
     return [term for term in terms if frozenset(term) not in set(map(frozenset, gone))]
 
 
 def cross_terms(left: list[Term], right: list[Term]) -> list[Term]:
-    """Every term of one with every term of the other."""
+    """Return every term of one with every term of the other."""
     return unite([tuple(dict.fromkeys(one + other)) for one in left for other in right])

@@ -1,35 +1,35 @@
-"""What a regression has to know of all rows before it is a model: levels, means, and whether it can be identified."""
+"""What a regression needs from all rows before it is a model: levels, means, and whether columns are independent."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import DataError, InputError
 from lwa.executors import Executor
+from lwa.models.glm.design import Design, Part
 from lwa.models.glm.expressions import Expression, Levels
-from lwa.models.glm.recipe import ColumnLevels, Learned, Recipe, RecipeRows, select_columns
+from lwa.models.glm.recipe import ColumnLevels, Learned, Recipe, RecipeRows, UserColumns, select_columns
 from lwa.rows import Batch, Rows
 from lwa.rows.passes import map_pieces, spread_passes
 from lwa.rows.store.encoding import Level
 from lwa.rows.store.levels import require_one_kind
 
 SCAN_ROWS = 2**16
-"""Rows that are looked at together."""
+"""Rows that are read together."""
 MOST_LEVELS = 2**16
-"""More different numbers than this are no levels."""
+"""Most levels of a factor: a column with more different numbers is not one."""
 MANY_COLUMNS = 1_000
-"""Columns beyond which pieces wait for each other where one process computes them all: each holds as many squared."""
+"""Columns beyond which one process computes pieces one after another: each piece holds their number squared."""
 LEAST_UNEXPLAINED = 1e-10
-"""The share of a column's variance that other columns leave unexplained, below which it is their combination. Sums in
-float64 leave some 1e-14."""
+"""A column is a combination of others if they leave a smaller share of its variance unexplained. Sums in float64 leave
+some 1e-14."""
 
 
-def read_batches(rows: Rows, names: tuple[str, ...]) -> Iterator[dict[str, NDArray[Any]]]:
-    """The columns that are needed, block by block."""
+def read_batches(rows: Rows, names: tuple[str, ...]) -> Iterator[UserColumns]:
+    """Return the columns that are needed, block by block."""
     for batch in rows.blocks(SCAN_ROWS):
         yield select_columns(batch, names)
 
@@ -43,12 +43,12 @@ class RunningMoments:
     squares: float = 0.0  # Σ (x - mean)²
 
     def add(self, values: NDArray[np.float64]) -> None:
-        """Take in a block."""
+        """Add a block."""
         mean = float(values.mean())
         self._merge(len(values), mean, float(((values - mean) ** 2).sum()))
 
     def join(self, later: "RunningMoments") -> None:
-        """Take in all that another has."""
+        """Add all numbers of another."""
         if later.count:
             self._merge(later.count, later.mean, later.squares)
 
@@ -60,16 +60,14 @@ class RunningMoments:
 
     @property
     def sd(self) -> float:
-        """Standard deviation."""
+        """The standard deviation of all numbers."""
         return float(np.sqrt(self.squares / self.count))
 
 
-def learn(
-    rows: Rows, names: tuple[str, ...], expressions: Mapping[str, Expression], text_levels: Mapping[str, Any]
-) -> Learned:
-    """Levels and moments of all expressions that have any; one pass over the rows if these are not known yet.
+def learn(rows: Rows, names: tuple[str, ...], expressions: Mapping[str, Expression], text_levels: Levels) -> Learned:
+    """Return levels and moments of all expressions that have any; make one pass over the rows if these are unknown.
 
-    `expressions` are factors of the formula, and the response where it is one of levels, as C(response).
+    `expressions` are factors of the formula, and the response if it has levels, as C(response).
     """
     first = select_columns(rows.take(np.zeros(1, np.int64)), names)
     levels: dict[str, tuple[Level, ...]] = {}
@@ -101,7 +99,7 @@ def learn(
     for text, found in levels.items():
         if len(found) < 2:
             raise DataError(
-                f"The factor {text!r} has one level in all rows, {found[0]!r}, so nothing can be learned of it. Leave "
+                f"The factor {text!r} has one level in all rows, {found[0]!r}, so its effect cannot be estimated. Leave "
                 "it out of the formula."
             )
     levels = {text: put_reference_first(expressions[text], found) for text, found in levels.items()}
@@ -113,13 +111,13 @@ def learn(
 
 @dataclass
 class SeenLevels:
-    """What was seen of expressions so far: the numbers that are levels, moments of others."""
+    """What was seen of expressions so far: numbers that are levels, and moments of others."""
 
     values: dict[str, set[float]]
     running: dict[str, RunningMoments]
 
     def join(self, later: "SeenLevels") -> None:
-        """Take in what was seen of the rows that come next."""
+        """Add what was seen in the rows that come next."""
         for text, values in later.values.items():
             self.values[text] |= values
             require_few_numbers(text, self.values[text])
@@ -135,7 +133,7 @@ def collect_levels(
     start: int,
     blocks: Iterator[Batch],
 ) -> SeenLevels:
-    """What one piece of all rows tells."""
+    """Return the levels and moments of one piece of all rows."""
     seen = SeenLevels({text: set() for text in blank.values}, {text: RunningMoments() for text in blank.running})
     for batch in blocks:
         columns = select_columns(batch, names)
@@ -148,13 +146,13 @@ def collect_levels(
 
 
 def require_few_numbers(text: str, values: set[float]) -> None:
-    """Refuse more levels than anyone means."""
+    """Refuse more levels than `MOST_LEVELS`."""
     if len(values) > MOST_LEVELS:
         raise DataError(f"{text!r} has more than {MOST_LEVELS} levels: it is a number. Write it without C.")
 
 
 def put_reference_first(factor: Expression, levels: tuple[Level, ...]) -> tuple[Level, ...]:
-    """The levels with the one that `C(x, ref=...)` names in front."""
+    """Return the levels with the one that `C(x, ref=...)` names in front."""
     if factor.reference is None:
         return levels
     if factor.reference not in levels:
@@ -164,7 +162,7 @@ def put_reference_first(factor: Expression, levels: tuple[Level, ...]) -> tuple[
 
 
 def require_texts(expression: Expression, text_levels: Levels) -> None:
-    """Refuse a comparison with a text that the column never holds: 0 in all rows is not what anyone means."""
+    """Refuse a comparison with a text that the column never holds: it would be 0 in all rows."""
     for column, text in expression.texts:
         if column in text_levels and text not in text_levels[column]:
             raise DataError(
@@ -173,16 +171,16 @@ def require_texts(expression: Expression, text_levels: Levels) -> None:
 
 
 def suggest_level(level: Level, levels: tuple[Level, ...]) -> str:
-    """What may have been meant, and what there is."""
+    """Return which level may have been meant, and which there are."""
     close = get_close_matches(str(level), list(map(str, levels)), n=1)
     guess = f"Did you mean {close[0]!r}? " if close else ""
     return f"{guess}There are {', '.join(map(repr, levels[:10]))}{' and others' if len(levels) > 10 else ''}."
 
 
 def compute_finite(
-    text: str, expression: Expression, columns: Any, text_levels: Levels, unique: bool = True
+    text: str, expression: Expression, columns: UserColumns, text_levels: Levels, unique: bool = True
 ) -> NDArray[np.float64]:
-    """Its numbers, all or each once; refuses NaN."""
+    """Return the numbers of an expression, all or each once; refuse NaN and infinity."""
     numbers = expression.compute(columns, text_levels)
     if not np.isfinite(numbers).all():
         raise DataError(
@@ -194,13 +192,13 @@ def compute_finite(
 
 @dataclass
 class BadValues:
-    """Values that may not be, counted by what holds them."""
+    """Counts of invalid values, by the column or expression that holds them."""
 
     counts: dict[str, int] = field(default_factory=dict)
     first: dict[str, tuple[int, float]] = field(default_factory=dict)  # row and value
 
-    def look(self, name: str, values: NDArray[Any], good: NDArray[np.bool_], start: int) -> None:
-        """Count what is not good."""
+    def check(self, name: str, values: np.ndarray, good: NDArray[np.bool_], start: int) -> None:
+        """Count the values that are not good."""
         if good.all():
             return
         at = int((~good).argmax())
@@ -208,24 +206,24 @@ class BadValues:
         self.first.setdefault(name, (start + at, float(values[at])))
 
     def join(self, later: "BadValues") -> None:
-        """Count those of the rows that come next."""
+        """Add the counts of the rows that come next."""
         for name, count in later.counts.items():
             self.counts[name] = self.counts.get(name, 0) + count
             self.first.setdefault(name, later.first[name])
 
-    def told(self, name: str) -> str:
-        """How many there are, and the first."""
+    def describe(self, name: str) -> str:
+        """Return how many there are, and the first."""
         row, value = self.first[name]
         return f"{name!r} has {self.counts[name]}, the first in row {row} ({value:g})"
 
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """What one pass over all rows tells."""
+    """What one pass over all rows found."""
 
     rows: int
     mean: NDArray[np.float64]  # of each column
-    block_sd: tuple[float | None, ...]  # of the numbers in each block; None where it has none, only levels
+    block_sd: tuple[float | None, ...]  # of the numbers in each block; None if it has only levels
     y: RunningMoments
     trials: RunningMoments
     offset: RunningMoments
@@ -233,7 +231,7 @@ class Facts:
 
 @dataclass
 class RowScan:
-    """What was seen of the rows so far."""
+    """What was found in the rows so far."""
 
     sums: "ColumnSums"
     blocks: list[RunningMoments]  # of the numbers in each block of the design
@@ -247,22 +245,22 @@ class RowScan:
 
     @classmethod
     def begin(cls, recipe: Recipe) -> "RowScan":
-        """Of nothing yet."""
+        """Return sums of no rows."""
         return cls(
             ColumnSums.begin(recipe.design.size, recipe.design.intercept),
             [RunningMoments() for _ in recipe.design.blocks],
         )
 
-    def add(self, recipe: Recipe, rows: Any, parts: Any, start: int) -> None:
-        """Take in a block, the rows from `start` on."""
+    def add(self, recipe: Recipe, rows: UserColumns, parts: list[Part], start: int) -> None:
+        """Add a block, the rows from `start` on."""
         find_missing(recipe, rows, parts, self.missing, start)
         good = recipe.family.allowed(rows["y"], rows.get("trials")) | ~np.isfinite(rows["y"])
-        self.outside.look(recipe.formula.response.text, rows["y"], good, start)
+        self.outside.check(recipe.formula.response.text, rows["y"], good, start)
         if "weights" in rows:
             assert recipe.weights is not None
-            self.negative.look(recipe.weights.text, rows["weights"], ~(rows["weights"] < 0), start)
+            self.negative.check(recipe.weights.text, rows["weights"], ~(rows["weights"] < 0), start)
         if not self.missing.counts:
-            self.sums.add(recipe, rows, parts)
+            self.sums.add(recipe.design, rows, parts)
             for one, part in zip(self.blocks, parts, strict=True):
                 if part.times is not None:
                     one.add(part.times)
@@ -273,7 +271,7 @@ class RowScan:
         self.rows += len(rows["y"])
 
     def join(self, later: "RowScan") -> None:
-        """Take in what was seen of the rows that come next."""
+        """Add what was seen in the rows that come next."""
         self.sums.join(later.sums)
         mine, theirs = [self.y, self.trials, self.offset], [later.y, later.trials, later.offset]
         for one, other in zip([*self.blocks, *mine], [*later.blocks, *theirs], strict=True):
@@ -285,7 +283,7 @@ class RowScan:
 
 
 def scan_rows(read: RecipeRows, executor: Executor | None = None) -> Facts:
-    """Read all rows once; refuse values that may not be, and columns that others span."""
+    """Read all rows once; refuse invalid values, and columns that others span."""
     recipe = read.recipe
     seen = RowScan.begin(recipe)
     own, alone = (read.names, recipe, read.held), recipe.design.size > MANY_COLUMNS
@@ -294,17 +292,17 @@ def scan_rows(read: RecipeRows, executor: Executor | None = None) -> Facts:
     missing, outside, negative = seen.missing, seen.outside, seen.negative
     if missing.counts:
         raise DataError(
-            f"NaN or infinite values: {'; '.join(map(missing.told, missing.counts))}. Finite numbers are expected. "
+            f"NaN or infinite values: {'; '.join(map(missing.describe, missing.counts))}. Finite numbers are expected. "
             "Drop those rows, or fill the values."
         )
     for name in outside.counts:
         hint = " Pass family='gaussian' for any numbers." if recipe.family.name != "binomial" else " Check trials."
         raise DataError(
-            f"family={recipe.family.name!r} expects {recipe.family.words}. Outside of that: {outside.told(name)}."
+            f"family={recipe.family.name!r} expects {recipe.family.words}. Outside of that: {outside.describe(name)}."
             f" Drop or correct those rows.{hint}"
         )
     for name in negative.counts:
-        raise DataError(f"Weights must be >= 0. Negative ones: {negative.told(name)}. Drop or correct those rows.")
+        raise DataError(f"Weights must be >= 0. Negative ones: {negative.describe(name)}. Drop or correct those rows.")
     if recipe.family.scaled and not seen.y.sd > 0:
         raise DataError(
             f"The response {recipe.formula.response.text!r} is {seen.y.mean:g} in all rows, so there is nothing to "
@@ -312,13 +310,13 @@ def scan_rows(read: RecipeRows, executor: Executor | None = None) -> Facts:
         )
     seen.sums.require_full_rank(recipe.design.names)
     sd = tuple(one.sd if one.count else None for one in seen.blocks)
-    return Facts(seen.rows, seen.sums.mean, sd, seen.y, seen.trials, seen.offset)
+    return Facts(seen.rows, mean=seen.sums.mean, block_sd=sd, y=seen.y, trials=seen.trials, offset=seen.offset)
 
 
 def scan_piece(
     names: tuple[str, ...], recipe: Recipe, held: ColumnLevels, start: int, blocks: Iterator[Batch]
 ) -> RowScan:
-    """What one piece of all rows tells."""
+    """Return what was found in one piece of all rows."""
     seen = RowScan.begin(recipe)
     for batch in blocks:
         columns = select_columns(batch, names)
@@ -329,20 +327,20 @@ def scan_piece(
     return seen
 
 
-def find_missing(recipe: Recipe, rows: Any, parts: Any, missing: BadValues, start: int) -> None:
-    """Count NaN and infinity."""
-    missing.look(recipe.formula.response.text, rows["y"], np.isfinite(rows["y"]), start)
+def find_missing(recipe: Recipe, rows: UserColumns, parts: list[Part], missing: BadValues, start: int) -> None:
+    """Count NaN and infinity in the rows that a recipe made."""
+    missing.check(recipe.formula.response.text, rows["y"], np.isfinite(rows["y"]), start)
     for block, part in zip(recipe.design.blocks, parts, strict=True):
         if part.times is not None:
-            missing.look(":".join(block.numbers), part.times, np.isfinite(part.times), start)
+            missing.check(":".join(block.numbers), part.times, np.isfinite(part.times), start)
     for name in ("offset", "weights", "trials"):
         if name in rows:
-            missing.look(name, rows[name], np.isfinite(rows[name]), start)
+            missing.check(name, rows[name], np.isfinite(rows[name]), start)
 
 
 @dataclass
 class ColumnSums:
-    """Σ x and Σ x xᵀ of the columns, less a shift that keeps the second from swamping the variance."""
+    """Σ x and Σ x xᵀ of the columns, less a shift so that the variance is not lost to rounding."""
 
     count: int
     shift: NDArray[np.float64] | None
@@ -352,17 +350,17 @@ class ColumnSums:
 
     @classmethod
     def begin(cls, size: int, intercept: bool) -> "ColumnSums":
-        """Of nothing yet."""
+        """Return sums of no rows."""
         return cls(0, None, np.zeros(size), np.zeros((size, size)), intercept)
 
     @property
     def mean(self) -> NDArray[np.float64]:
-        """Of each column."""
+        """The mean of each column."""
         return self.total / self.count + (0.0 if self.shift is None else self.shift)
 
-    def add(self, recipe: Recipe, rows: Any, parts: Any) -> None:
-        """Take in a block: columns that are written out as they are, those looked up as a sparse matrix."""
-        design, n = recipe.design, len(rows["y"])
+    def add(self, design: Design, rows: UserColumns, parts: list[Part]) -> None:
+        """Add a block: columns that are written out as they are, those looked up as a sparse matrix."""
+        n = len(rows["y"])
         x = rows.get("x", np.zeros((n, 0)))
         at = design.positions
         if self.shift is None:
@@ -392,7 +390,7 @@ class ColumnSums:
         self.products[at, :] += across.T
 
     def join(self, later: "ColumnSums") -> None:
-        """Take in the sums of the rows that come next, less this shift in place of theirs."""
+        """Add the sums of the rows that come next, less this shift in place of theirs."""
         if later.shift is None:
             return
         if self.shift is None:
@@ -409,7 +407,7 @@ class ColumnSums:
         self.products[np.ix_(moved, moved)] += later.count * np.outer(by[moved], by[moved])
 
     def require_full_rank(self, names: list[str]) -> None:
-        """Refuse columns that are a combination of those before them, and name these."""
+        """Refuse a column that is a combination of those before it, and name them."""
         names = names[1:] if self.intercept else names
         if not names:
             return
@@ -435,7 +433,7 @@ class ColumnSums:
 
 
 def spanned_error(correlation: NDArray[np.float64], names: list[str], intercept: bool) -> DataError:
-    """The error for the first column that those before it span."""
+    """Return the error for the first column that those before it span."""
     at, weights = 1, np.ones(1)
     for at in range(1, len(names)):
         before, own = correlation[:at, :at], correlation[:at, at]

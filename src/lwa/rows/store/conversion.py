@@ -17,7 +17,7 @@ from lwa.rows.store.manifest import (
     STORE_FORMAT,
     STORE_MANIFEST,
     STORE_VERSION,
-    Record,
+    JsonRecord,
     is_store,
     name_record,
     read_record,
@@ -178,7 +178,7 @@ def _find_finished(table: RowSource, folder: Path, missing: str, overwrite: bool
     return None
 
 
-def describe_request(table: RowSource, missing: str) -> Record:
+def describe_request(table: RowSource, missing: str) -> JsonRecord:
     """Return what two conversions have in common if they are the same; a table in memory is never known to be."""
     return {"fingerprint": table.fingerprint or os.urandom(8).hex(), "columns": list(table.types), "missing": missing}
 
@@ -199,7 +199,7 @@ class Conversion:
         if begun.get("asked") == asked:
             self._widen_as_before(begun["types"])
         self.groups = group_by_dtype(self.table.types)
-        self.plan: Record = {
+        self.plan: JsonRecord = {
             "format": STORE_FORMAT,
             "version": STORE_VERSION,
             "asked": asked,
@@ -271,7 +271,7 @@ class Conversion:
         if self.missing == "error" and self._found_missing():
             raise build_missing_error(self.encoder.seen)
 
-    def _build_manifest(self) -> Record:
+    def _build_manifest(self) -> JsonRecord:
         rows = sum(record["rows"] for record in self.records)
         read = sum(record["source_rows"] for record in self.records)
         seen = self._join_facts()
@@ -304,7 +304,7 @@ class Conversion:
                 total[name] = total[name].join(ColumnFacts(**seen))
         return total
 
-    def _find_whole_shards(self) -> Iterator[Record]:
+    def _find_whole_shards(self) -> Iterator[JsonRecord]:
         """Yield the records of finished shards up to the first that is missing or lacks a file."""
         number = 0
         while (record := read_record(self.folder / name_record(number))) is not None:
@@ -349,7 +349,7 @@ def _find_size(path: Path) -> int | None:
     return path.stat().st_size if path.exists() else None
 
 
-def describe_column(name: str, kind: ArrowType, groups: dict[str, list[str]], seen: ColumnFacts) -> Record:
+def describe_column(name: str, kind: ArrowType, groups: dict[str, list[str]], seen: ColumnFacts) -> JsonRecord:
     """Return the entry of a column in a manifest."""
     stored = find_storage(kind)
     assert stored is not None

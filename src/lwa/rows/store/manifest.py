@@ -21,7 +21,7 @@ STORE_MANIFEST = "manifest.json"
 CONVERSION_FILE = "conversion.json"
 """Says which conversion is under way in a folder that has no manifest yet."""
 
-type Record = dict[str, Any]
+type JsonRecord = dict[str, Any]
 """What one of these JSON files holds."""
 
 
@@ -35,12 +35,12 @@ def name_record(number: int) -> str:
     return f"rows-{number:05d}.json"
 
 
-def write_record(path: Path, content: Record) -> None:
+def write_record(path: Path, content: JsonRecord) -> None:
     """Write a JSON file that is either whole or not there."""
     write_whole(path, json.dumps(content, indent=1).encode())
 
 
-def read_record(path: Path) -> Record | None:
+def read_record(path: Path) -> JsonRecord | None:
     """Return what a JSON file holds; None if it does not exist or is no record."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -55,7 +55,7 @@ def is_store(folder: Path) -> bool:
     return found.get("format") == STORE_FORMAT
 
 
-def read_manifest(folder: Path) -> Record:
+def read_manifest(folder: Path) -> JsonRecord:
     """Return the manifest of a store; raise unless it is whole and of this version."""
     again = f"lwa.rows.convert(source, {str(folder)!r})"
     try:

@@ -16,7 +16,7 @@ from lwa.rows.memory import ArrayRows, Chunked, require_size, scan
 from lwa.rows.npy import NpyRows, open_npy
 from lwa.rows.protocol import Batch
 from lwa.rows.store.encoding import Level
-from lwa.rows.store.manifest import Record, read_manifest
+from lwa.rows.store.manifest import JsonRecord, read_manifest
 from lwa.rows.store.places import SourceFile, find_files
 
 
@@ -100,7 +100,7 @@ class StoreRows:
     columns: dict[str, StoredColumn]
     groups: dict[str, Chunked]
     shards: tuple[NpyRows, ...]
-    manifest: Record
+    manifest: JsonRecord
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -213,7 +213,7 @@ def reopen_store(path: Path, names: tuple[str, ...]) -> StoreRows:
     return replace(rows, columns={name: rows.columns[name] for name in names})
 
 
-def find_source_changes(manifest: Record) -> list[str]:
+def find_source_changes(manifest: JsonRecord) -> list[str]:
     """Return how the files of the source have changed; nothing if they cannot be reached any more."""
     source = manifest["source"]
     if source["given"] is None:
@@ -233,11 +233,11 @@ def find_source_changes(manifest: Record) -> list[str]:
     return found if len(found) <= 3 else [*found[:3], f"and {len(found) - 3} more"]
 
 
-def _list_files(manifest: Record) -> list[Record]:
+def _list_files(manifest: JsonRecord) -> list[JsonRecord]:
     return [entry for shard in manifest["shards"] for entry in shard["files"]]
 
 
-def read_column_entry(entry: Record) -> StoredColumn:
+def read_column_entry(entry: JsonRecord) -> StoredColumn:
     """Return the column that an entry of a manifest describes."""
     levels, ranks = entry["levels"], entry["ranks"]
     return StoredColumn(
@@ -257,7 +257,7 @@ def _require_place(column: StoredColumn, width: int) -> None:
         raise ValueError(f"column {column.name!r} has other codes than levels")
 
 
-def _open_shard(folder: Path, manifest: Record, entry: Record) -> NpyRows:
+def _open_shard(folder: Path, manifest: JsonRecord, entry: JsonRecord) -> NpyRows:
     if Path(entry["file"]).name != entry["file"]:
         raise _build_store_error(folder, manifest, f"its manifest names a file outside of it, {entry['file']!r}")
     try:
@@ -274,7 +274,7 @@ def _open_shard(folder: Path, manifest: Record, entry: Record) -> NpyRows:
     return shard
 
 
-def _build_store_error(folder: Path, manifest: Record, what: str) -> DataError:
+def _build_store_error(folder: Path, manifest: JsonRecord, what: str) -> DataError:
     source = manifest.get("source")
     given = (source.get("given") if isinstance(source, dict) else None) or "source"
     return DataError(

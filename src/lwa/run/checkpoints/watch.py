@@ -66,7 +66,7 @@ def facts_of(folder: Path, head: dict[str, Any]) -> dict[str, str]:
         told["draws per chain"] = f"{draws:,}" + (f" of {wanted:,}" if isinstance(wanted, int) else "")
     if head["stream"]["draws"] >= 8:
         told |= mixing(folder, head)
-    told["new subsets"] = f"{head['refreshed'] / max(1, head['transitions']):.2f} of proposals accepted"
+    told["subset changes"] = f"{head['refreshed'] / max(1, head['transitions']):.2f} of proposals accepted"
     told["seconds"] = f"{head['seconds']:.0f}"
     if running and (left := seconds_left(head)) < float("inf"):
         told["time left"] = f"about {max(0.0, left):.0f} s"
