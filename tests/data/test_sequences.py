@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 import lwa
 from lwa.backend.random import Purpose, generator
 from lwa.data.data import lay_out
-from lwa.data.lead_in import measured
+from lwa.data.lead_in import measure_lead_in
 from lwa.diagnostics.monte_carlo_error import effective_draws
 from lwa.kernels import RandomWalk
 from lwa.rows.slots import to_columns
@@ -118,7 +118,7 @@ def test_sums_over_segments_are_those_of_the_whole_series():
     model = layout.model
     with jax.enable_x64(True):
         reference = find_reference(model, layout.full, np.zeros(3), 1)
-        layout, _ = measured(layout, reference.theta, reference.factor)
+        layout, _ = measure_lead_in(layout, reference.theta, reference.factor)
         points = reference.theta + np.random.default_rng(2).normal(size=(5, 3)) @ reference.factor.T
         found = log_posterior(model, layout.full, points)
     for theta, value in zip(points, found, strict=True):
@@ -138,7 +138,7 @@ def test_the_lead_in_is_as_long_as_the_model_remembers(beta):
     layout = lay_out(lwa.arma(1, 1), y)
     with jax.enable_x64(True):
         reference = find_reference(layout.model, layout.full, layout.given.ravel(layout.given.init), 1)
-        layout, memory = measured(layout, reference.theta, reference.factor)
+        layout, memory = measure_lead_in(layout, reference.theta, reference.factor)
     found = memory.lead_in(1000, 60_000)
     limit = 0.01 * 1000 / 60_000**0.5  # in scores whose sd is 1
     k = np.arange(5000)
@@ -153,7 +153,7 @@ def test_a_model_without_memory_needs_no_lead_in():
     layout = lay_out(model, Y)
     with jax.enable_x64(True):
         reference = find_reference(layout.model, layout.full, np.zeros(1), 1)
-        _, memory = measured(layout, reference.theta, reference.factor)
+        _, memory = measure_lead_in(layout, reference.theta, reference.factor)
     assert memory.lead_in(10, len(Y)) == 0
 
 
@@ -164,7 +164,7 @@ def arma():
     layout = lay_out(lwa.arma(1, 1), [y[:700], y[700:]])
     with jax.enable_x64(True):
         reference = find_reference(layout.model, layout.full, layout.given.ravel(layout.given.init), 1)
-        layout, memory = measured(layout, reference.theta, reference.factor)
+        layout, memory = measure_lead_in(layout, reference.theta, reference.factor)
         sums = running_sums(layout.given, layout.full, reference, curvature=True)
     return layout, reference, memory, sums
 
@@ -306,7 +306,7 @@ def test_a_short_series_that_is_never_forgotten_is_looked_at_whole():
     layout = lay_out(lwa.Model(terms, ar_prior, AR.init, ordered=True), y)
     with jax.enable_x64(True):
         reference = find_reference(layout.model, layout.full, np.zeros(2), 1)
-        layout, memory = measured(layout, reference.theta, reference.factor)
+        layout, memory = measure_lead_in(layout, reference.theta, reference.factor)
         found = log_posterior(layout.model, layout.full, np.array([[0.3, 0.1]]))
     assert memory.lead_in(2000, len(y), 1e-6) == len(memory.left)
     whole = -0.5 * ((y - 0.1 - 0.3 * np.cumsum(y) / 900) ** 2).sum() - 0.5 * (0.3**2 + 0.1**2) / 100.0

@@ -20,8 +20,8 @@ from lwa.rows.store.cache import rows_at
 from lwa.rows.store.levels import require_one_kind
 from lwa.rows.store.store import StoreRows
 from lwa.rows.workers.on_workers import RowsOnWorkers
-from lwa.run.checkpoints.resume import Fresh, of_lwas_own, taken_up
-from lwa.run.sample import NO_SETTINGS, drawn, resume, sample
+from lwa.run.checkpoints.resume import Fresh, load_state, of_lwas_own
+from lwa.run.sample import NOT_KEPT, resume, run_stages, sample
 from lwa.run.settings import Settings
 from lwa.user.progress import Display
 from lwa.user.stopwatch import Stopwatch
@@ -53,7 +53,7 @@ def require_settings(options: Mapping[str, Any]) -> None:
 def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of `lwa.sample` where these options are passed to it."""
     parameters = inspect.signature(sample).parameters
-    return {name: one.default for name, one in parameters.items() if name not in NO_SETTINGS} | dict(options)
+    return {name: one.default for name, one in parameters.items() if name not in NOT_KEPT} | dict(options)
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def source_of(folder: Path, numpyro: str | None) -> tuple[Source, list[str]]:
     A run names no code to be executed: whoever goes on with a NumPyro model names it again.
     """
     with of_lwas_own(folder):
-        told = taken_up(folder).description["told"]
+        told = load_state(folder).description["told"]
         if told is None:
             raise RunFolderError(
                 f"{folder} holds a run that was begun in Python, and goes on there: lwa.resume(folder, model, data)."
@@ -182,7 +182,7 @@ def fit_and_save(
     asked = settings_of(dict(options) | {"subset_size": size, "checkpoint": out})
     fresh = Fresh({"source": asdict(source), "command": list(command)}, replaces=overwrite)
     with quietly(), Display(progress, stages) as display:
-        run = drawn(model, rows, asked, None, progress=display, executor=executor, fresh=fresh)
+        run = run_stages(model, rows, asked, None, progress=display, executor=executor, fresh=fresh)
     return concluded(run, out, command, display.stages, certify=certify, report=report, progress=progress)
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.backend.xla import full_precision
-from lwa.data.data import Layout, lay_out
-from lwa.data.lead_in import measured
+from lwa.data.data import Data, lay_out
+from lwa.data.lead_in import measure_lead_in
 from lwa.diagnostics.certificate import RESOLUTION, Certificate, standard_errors_a_bar
 from lwa.diagnostics.draws import at_least_two_chains, draws_of, spread, spread_evenly
 from lwa.diagnostics.gradients import Places, evenly, score
@@ -90,7 +90,7 @@ def certify(
     with Display(progress) as display, jax.enable_x64(True):
         layout = layout.checked(np.float64)
         if layout.ordered:
-            layout, _ = measured(layout, mean, factor)
+            layout, _ = measure_lead_in(layout, mean, factor)
         found = judged(layout, draws, where, mean, factor, display)
         more = min(enough(found), int(found.effective_draws))
         if points is None and found.outcome == "warn" and more >= 2 * len(where):
@@ -107,7 +107,7 @@ def enough(found: Certificate) -> int:
 
 
 def judged(
-    layout: Layout,
+    layout: Data,
     draws: NDArray[np.float64],
     where: NDArray[np.int64],
     mean: NDArray[np.float64],

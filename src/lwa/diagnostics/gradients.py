@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from lwa.data.data import Layout
+from lwa.data.data import Data
 from lwa.errors import InputError, ModelError
 from lwa.models import numerical, predictors
 from lwa.models.check import named, users_function
@@ -89,7 +89,7 @@ class Sums(NamedTuple):
 
 
 def score(
-    layout: Layout,
+    layout: Data,
     places: Places,
     factor: NDArray[np.float64],
     display: Display,
@@ -137,7 +137,7 @@ class Adding:
         return {"total": jax.tree.map(np.asarray, self.total)}
 
 
-def over_units(layout: Layout, places: Places, size: int, precision: Any, display: Display) -> Sums:
+def over_units(layout: Data, places: Places, size: int, precision: Any, display: Display) -> Sums:
     """A pass over segments or groups."""
     model, rows = layout.model, layout.full
     begun: Adding | None = None

@@ -6,7 +6,7 @@ target's shape is in F. Trajectories are followed in float64, so no energy is lo
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple, final
+from typing import Any, ClassVar, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
@@ -60,6 +60,7 @@ class Gradient(Kernel):
     size follows Robbins-Monro steps on the acceptance probability. Neither changes after tune.
     """
 
+    needs_gradients: ClassVar[bool] = True
     target_accept: float
 
     @final

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple, final
+from typing import Any, ClassVar, NamedTuple, final
 
 import jax.numpy as jnp
 import numpy as np
@@ -36,6 +36,8 @@ class Kernel(ABC):
 
     Frozen: hyperparameters are its fields, what it learns during tune is passed along as `tuning`.
     """
+
+    needs_gradients: ClassVar[bool] = False
 
     @abstractmethod
     def noise(self, rng: np.random.Generator, moves: int, d: int, dtype: Any) -> Any:

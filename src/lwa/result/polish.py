@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.backend.random import Purpose
-from lwa.engine.cohort import Problem
 from lwa.engine.exact import Corrected, Streams, Surrogate, correct
+from lwa.engine.problem import Problem
 from lwa.errors import LwaWarning
 from lwa.models.user_calls import is_theirs
 from lwa.user.progress import Display, interruptible

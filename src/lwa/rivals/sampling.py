@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from lwa import __version__
 from lwa.backend.random import Purpose, as_seed, generator, keys
-from lwa.data.data import Layout, lay_out
-from lwa.data.lead_in import measured
+from lwa.data.data import Data, lay_out
+from lwa.data.lead_in import measure_lead_in
 from lwa.errors import InputError, LwaWarning, ModelError, one_of
 from lwa.kernels.autoregressive import Autoregressive
 from lwa.kernels.blockwise import Blockwise
@@ -33,7 +33,7 @@ from lwa.rows import Survey, survey
 from lwa.run.budget import as_budget
 from lwa.run.loop import since_the_call
 from lwa.run.settings import plain, whole, yes_or_no
-from lwa.run.starts import flat, given_starts
+from lwa.run.starts import flatten_theta, read_starts
 from lwa.targets.reference import Reference, find_reference, log_posterior, not_differentiable, reference_at
 from lwa.user.progress import Display
 
@@ -144,7 +144,7 @@ def sample(
     walk = as_kernel(kernel)
     with Display(progress) as display, jax.enable_x64(True):
         layout = lay_out(model, data, display).checked(np.float64)
-        given = given_starts(layout.given, initvals, chains)
+        given = read_starts(layout.given, initvals, chains)
         N = len(layout)
         surveyed = survey(layout.rows, progress=lambda done: display.show("all rows", done, N))
         require_fit(rival, layout, "")  # before any costly pass
@@ -166,14 +166,14 @@ def sample(
     return fit
 
 
-def require_fit(rival: Rival, layout: Layout, fault: str) -> None:
+def require_fit(rival: Rival, layout: Data, fault: str) -> None:
     """Refuse a method that does not apply; `fault` is why there is no mode."""
     if reason := rival.excluded(Setting(layout.given, differentiable(layout), fault)):
         raise InputError(f"{rival.label} does not apply: it {reason}.")
 
 
 def pose(
-    rival: Rival, layout: Layout, expanded: Reference | None, walk: Metropolis, seed: int
+    rival: Rival, layout: Data, expanded: Reference | None, walk: Metropolis, seed: int
 ) -> tuple[Problem, list[str]]:
     """All rows in memory, in a random order, and what the method must know of them; and what to say of that."""
     order = generator(seed, Purpose.RIVAL_ORDER, 0).permutation(len(layout.full))
@@ -209,7 +209,7 @@ def as_kernel(kernel: Any) -> Metropolis:
     )
 
 
-def differentiable(layout: Layout) -> str:
+def differentiable(layout: Data) -> str:
     """Why JAX cannot differentiate the model twice; nothing where it can."""
     if layout.given.host:
         return "the model is not JAX"
@@ -219,8 +219,8 @@ def differentiable(layout: Layout) -> str:
 
 
 def at_the_mode(
-    layout: Layout, reference: Any, given: list[NDArray[np.float64]] | None, seed: int, display: Display
-) -> tuple[Layout, Reference | None, str]:
+    layout: Data, reference: Any, given: list[NDArray[np.float64]] | None, seed: int, display: Display
+) -> tuple[Data, Reference | None, str]:
     """The Gaussian at the mode, or why there is none; for a sequence, segments that look back far enough."""
     if reference is False:
         return layout, None, "none was looked for, as reference=False asks"
@@ -228,9 +228,9 @@ def at_the_mode(
         return layout, None, fault
     model = layout.model
 
-    def expand(layout: Layout, start: NDArray[np.float64]) -> Reference:
+    def expand(layout: Data, start: NDArray[np.float64]) -> Reference:
         if reference is not None:
-            return reference_at(model, layout.full, flat(model, reference, "reference"))
+            return reference_at(model, layout.full, flatten_theta(model, reference, "reference"))
         return find_reference(
             model, layout.full, start, seed, lambda passes: display.show("mode", passes, passes, "passes over all rows")
         )
@@ -241,7 +241,7 @@ def at_the_mode(
         found = expand(layout, given[0] if given else model.ravel(model.init))
         if layout.ordered:
             looked_back = layout.lead_in
-            layout = measured(layout, found.theta, found.factor)[0]
+            layout = measure_lead_in(layout, found.theta, found.factor)[0]
             if layout.lead_in > looked_back:
                 found = expand(layout, found.theta)
     except ModelError as error:
@@ -252,7 +252,7 @@ def at_the_mode(
 
 
 def find_starts(
-    layout: Layout, expanded: Reference | None, given: list[NDArray[np.float64]] | None, seed: int, chains: int
+    layout: Data, expanded: Reference | None, given: list[NDArray[np.float64]] | None, seed: int, chains: int
 ) -> NDArray[np.float64]:
     """A start a chain: given, of the Gaussian at the mode, of the prior, or `init`."""
     model = layout.given
@@ -264,7 +264,7 @@ def find_starts(
             draw = generator(seed, Purpose.START, chain).normal(size=model.dimension)
             return expanded.theta + expanded.factor @ draw
         if model.prior_draw is not None:
-            return flat(model, model.prior_draw(keys(seed, Purpose.START, [chain])[0]), "prior_draw")
+            return flatten_theta(model, model.prior_draw(keys(seed, Purpose.START, [chain])[0]), "prior_draw")
         return model.ravel(model.init)
 
     starts = np.stack([one(chain) for chain in range(chains)])
@@ -280,7 +280,7 @@ def find_starts(
 
 def result_of(
     rival: Rival,
-    layout: Layout,
+    layout: Data,
     plan: Plan,
     chains: int,
     surveyed: Survey,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -39,6 +40,15 @@ def require_width(values: NDArray[np.float64], s: int) -> None:
             f"The summary function returned {values.shape[1]} numbers a row for a batch of {len(values)} rows, but {s} "
             "for another batch. Return as many for every batch: each row is summarised on its own."
         )
+
+
+def summarise_nothing(batch: Batch) -> NDArray[np.float64]:
+    """Return no number per row."""
+    return np.empty((len(jax.tree.leaves(batch)[0]), 0))
+
+
+NO_STATISTIC = Statistic(summarise_nothing, np.empty(0), np.empty(0))
+"""Every subset weighs the same."""
 
 
 class Gathering(ABC):

@@ -15,6 +15,7 @@ from jax import Array
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from lwa.backend import xla
 from lwa.backend.xla import program
 from lwa.models.model import Model
 from lwa.rows import Batch
@@ -26,6 +27,9 @@ OWN_SHARE = 0.1
 """A direction is transported where the rows, not the prior, hold at least this share of the posterior's curvature."""
 
 
+LARGEST_TRANSPORTED = 12
+"""Parameters up to which subsets are transported; with more, rows are expanded to second order: A_U costs d³. On a GPU
+always: U then brings nothing along, and can be moved where θ is."""
 LARGEST_IN_BATCH = 32
 SIDE_BY_SIDE = 64
 """So many subsets at once on a CPU, whose cache holds their matrices."""
@@ -112,6 +116,13 @@ def expansion_of(reference: Reference, *, second_order: bool = False) -> Expansi
         parts[2:3] = [axes.T @ reference.whitening]
         parts.append(np.maximum(share, 0.0))
     return Expansion(*(jnp.asarray(part) for part in parts))
+
+
+def takes_second_order(transport: bool | str, d: int, *, informed: bool) -> bool:
+    """Return whether H_N takes the place of U's curvature for d parameters; not if subsets are informed by theirs."""
+    if transport == "auto":
+        return not informed and (d > LARGEST_TRANSPORTED or xla.accelerated())
+    return transport == "second_order"
 
 
 def edge(d: int) -> float:

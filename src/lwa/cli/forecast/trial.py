@@ -13,10 +13,10 @@ from lwa.backend.machine import Peak, disk_speed, free_memory
 from lwa.backend.random import Purpose, generator
 from lwa.cli.forecast.sampled import Sampled
 from lwa.cli.forecast.work import Costs
-from lwa.data.data import Layout, lay_out
+from lwa.data.data import Data, lay_out
 from lwa.diagnostics.draws import POINTS, POINTS_A_PARAMETER
 from lwa.diagnostics.monte_carlo_error import effective_draws
-from lwa.engine.cohort import Problem
+from lwa.engine.problem import Problem
 from lwa.errors import LwaError
 from lwa.models.glm import Glm
 from lwa.result.polish import Polisher
@@ -48,7 +48,7 @@ STARTS = 5
 class Trial:
     """What a short run showed."""
 
-    layout: Layout
+    layout: Data
     fit: Result
     binding: int  # passes that binding the model to the data takes
     costs: Costs
@@ -112,7 +112,7 @@ def try_out(model: Any, some: Sampled, options: Mapping[str, Any]) -> Trial:
     return Trial(layout, fit, binding, costs, peak.bytes)
 
 
-def pass_costs(layout: Layout, fit: Result, chains: int) -> dict[str, float]:
+def pass_costs(layout: Data, fit: Result, chains: int) -> dict[str, float]:
     """Seconds a row, of the passes that a run may make, programs compiled."""
     model, full, M, problem = layout.model, layout.full, len(layout.rows), problem_of(fit)
     reference = problem.reference

@@ -4,7 +4,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from lwa.algorithm import Draw, State, Subset, assess
 from lwa.backend.xla import accelerated
-from lwa.engine.cohort import ADAPT_EVERY, MOST_MOVES, Held, Moves, Problem, adapt
+from lwa.engine.cohort import ADAPT_EVERY, MOST_MOVES, CohortState, Moves, adapt
 from lwa.engine.device.random import DeviceGenerator
 from lwa.engine.device.resident import chain_keys
 from lwa.engine.device.xla_loop import Place, Played
+from lwa.engine.problem import Problem
 from lwa.errors import LwaWarning, out_of_memory
 from lwa.kernels.kernel import Info, steering_gain
 from lwa.subsets.chain import Chain
@@ -65,9 +66,10 @@ def page_within(subsets: Chain, move_bytes: float, reads: int, chains: int) -> i
     return max(1, moves // subsets.move.every)
 
 
-class CohortOnDevice(ABC):
+class DeviceCohort(ABC):
     """Some chains of a run, all on the device."""
 
+    on_device: ClassVar[bool] = True
     place: Place
     first: Array  # U at its start, `(chains, n)`
 
@@ -190,7 +192,7 @@ class CohortOnDevice(ABC):
         """End of tune: nothing is learnt from here on."""
         self.frozen = True
 
-    def held(self) -> Held:
+    def held(self) -> CohortState:
         """What it holds now. Rows are not: where U's are is enough to find them."""
         with jax.enable_x64(True):
             state = jax.tree.map(np.array, self.state._replace(rows=[]))
@@ -200,9 +202,9 @@ class CohortOnDevice(ABC):
             recent = np.zeros((0, *state.theta.shape), state.theta.dtype)
             if seen and self.played is not None:
                 recent = np.swapaxes(np.array(self.played.draws.theta[:, at - seen : at]), 0, 1)
-            return Held(self.moves, state, Written(U, None, [], 0), recent)
+            return CohortState(self.moves, state, Written(U, None, [], 0), recent)
 
-    def go_on_from(self, held: Held) -> None:
+    def go_on_from(self, held: CohortState) -> None:
         """Take up where another process was; pages are drawn again."""
         with jax.enable_x64(True):
             self.moves, self.page = held.moves, (-1, None)
@@ -226,8 +228,12 @@ class CohortOnDevice(ABC):
         """Proposals are not kept on the device."""
         return None
 
-    def compiled(self) -> None:  # noqa: B027
-        """Programs are compiled when they are first used."""
+    def checkpoint(self) -> CohortState | None:
+        """Return None: programs take the memory of the state over."""
+        return None
+
+    def wait_for_compilation(self) -> None:  # noqa: B027
+        """Return at once: programs are compiled when they are first used."""
 
     def close(self) -> None:  # noqa: B027
         """Nothing is open."""

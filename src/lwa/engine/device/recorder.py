@@ -36,7 +36,7 @@ class RecorderOnDevice(Recorder):
         if groups:
             self.fresh.append(thinned(joined, groups, self.thinning, self.n))
 
-    def summarised(self, running: Running) -> Running:
+    def summarise(self, running: Running) -> Running | None:
         """The summary with the draws that it has not seen. The last ones stay on the device until they are asked."""
         for draws in self.fresh:
             running = updated(running, draws.theta)

@@ -12,17 +12,17 @@ from jax import Array
 from numpy.typing import NDArray
 
 from lwa.algorithm import State, Subset
-from lwa.engine.cohort import Problem
-from lwa.engine.device.cohort import ROWS_SHARE, CohortOnDevice, can_be_played, memory, page_within
+from lwa.engine.device.cohort import ROWS_SHARE, DeviceCohort, can_be_played, memory, page_within
 from lwa.engine.device.partial_eval import Split, split_of
 from lwa.engine.device.resident import PASS_ROWS, Page, bytes_of, draw_page, put_rows
 from lwa.engine.device.xla_loop import Place, Played, evaluate, play_together
+from lwa.engine.problem import Problem
 from lwa.subsets.chain import SubsetChain
 from lwa.subsets.moves import Swap
 from lwa.targets.target import Target, Terms
 
 
-class SubsetsOnDevice(CohortOnDevice):
+class SubsetsOnDevice(DeviceCohort):
     """Some chains whose U is uniform and brings nothing along."""
 
     def __init__(self, problem: Problem, chains: Sequence[int], U: Subset) -> None:

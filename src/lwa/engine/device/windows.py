@@ -15,11 +15,11 @@ from jax import Array
 from numpy.typing import NDArray
 
 from lwa.algorithm import State, Subset
-from lwa.engine.cohort import Problem
-from lwa.engine.device.cohort import ROWS_SHARE, CohortOnDevice, can_be_played, memory, page_within
+from lwa.engine.device.cohort import ROWS_SHARE, DeviceCohort, can_be_played, memory, page_within
 from lwa.engine.device.resident import PASS_ROWS, bytes_of, of_page, page_noise, put_rows
 from lwa.engine.device.window_walk import Walked, draws_of, walk
 from lwa.engine.device.xla_loop import Place, Played, over_page, without_rows
+from lwa.engine.problem import Problem
 from lwa.kernels.kernel import Kernel
 from lwa.models.recursion import require_agreement
 from lwa.rows.slots import double
@@ -55,7 +55,7 @@ class WindowPage(NamedTuple):
     noise: Any  # (chains, moves, ...)
 
 
-class WindowsOnDevice(CohortOnDevice):
+class WindowsOnDevice(DeviceCohort):
     """Some chains whose U is a window."""
 
     def __init__(self, problem: Problem, chains: Sequence[int], U: Subset) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.backend.random import Purpose, as_seed, generator
-from lwa.data.data import Layout, lay_out
+from lwa.data.data import Data, lay_out
 from lwa.diagnostics.certify import certify
 from lwa.diagnostics.draws import draws_of
 from lwa.errors import InputError, LwaError
@@ -26,7 +26,7 @@ from lwa.rivals.rival import Setting
 from lwa.rivals.sampling import as_kernel, at_the_mode, differentiable
 from lwa.run.budget import as_budget
 from lwa.run.settings import whole
-from lwa.run.starts import given_starts
+from lwa.run.starts import read_starts
 from lwa.targets.reference import Reference
 from lwa.user.progress import SIGNALS, Display
 
@@ -111,7 +111,7 @@ def compare(
     model = layout.given
     with Display(progress) as display, jax.enable_x64(True):
         layout = layout.checked(np.float64)
-        given = given_starts(model, initvals, chains)
+        given = read_starts(model, initvals, chains)
         began = time.monotonic()
         layout, expanded, fault = at_the_mode(layout, None, given, seed, display)
         charged = time.monotonic() - began
@@ -206,7 +206,7 @@ class Judge:
     Until then, as where the first methods gave too few draws for a certificate, runs wait whole.
     """
 
-    def __init__(self, model: Model, layout: Layout, moments: Moments | None, progress: bool) -> None:
+    def __init__(self, model: Model, layout: Data, moments: Moments | None, progress: bool) -> None:
         self.model, self.layout, self.moments, self.progress = model, layout, moments, progress
         self.waiting: dict[str, tuple[bool, Result]] = {}
         self.lines: dict[str, Line] = {}
@@ -237,7 +237,7 @@ class Judge:
         self.waiting = {}
 
 
-def certified(model: Model, layout: Layout, label: str, fit: Result, progress: bool) -> Moments | None:
+def certified(model: Model, layout: Data, label: str, fit: Result, progress: bool) -> Moments | None:
     """Mean and sd of the posterior from gradients of all rows; None where these draws or this model allow none."""
     try:
         found = certify(model, layout, fit, progress=progress)

@@ -16,7 +16,7 @@ from lwa.models import numerical
 from lwa.models.model import Model
 from lwa.rows import Rows
 from lwa.rows.slots import fill_up
-from lwa.run.loop import Run
+from lwa.run.begin import Run
 from lwa.targets.reference import block_values
 
 PROBES = 3
@@ -31,9 +31,9 @@ ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 def identity_of(run: Run) -> dict[str, Any]:
     """All that draws depend on, as JSON."""
-    model, rows = run.layout.model, run.layout.full
+    model, rows = run.data.model, run.data.full
     probes = probe_points(model, run.settings.seed)
-    settings = {name: value for name, value in run.settings.record().items() if name not in MAY_DIFFER}
+    settings = {name: value for name, value in run.record().items() if name not in MAY_DIFFER}
     return {
         "rows": run.survey.length,
         "fingerprint of the data": run.survey.fingerprint,
