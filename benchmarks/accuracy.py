@@ -4,9 +4,9 @@
     python benchmarks/accuracy.py --only poisson probit --rows 1e5
 
 For each model: the largest mean shift over parameters in posterior sds and the range of sd ratios, of lwa's draws and
-of Laplace. The reference is not ours: importance sampling from the Gaussian at the mode, every point scored on all rows
-in float64, antithetic pairs, with what is known of the Gaussian as control variate, as many as its error needs; or a
-case's own exact moments, where it has them. The last line says which requirements do not hold.
+of Laplace. The reference is independent of lwa: importance sampling from the Gaussian at the mode, every point scored
+on all rows in float64, in antithetic pairs, with the known moments of the Gaussian as control variate, as many pairs as
+its error needs; or a case's own exact moments, if it has them. The last line reports which requirements fail.
 """
 
 import argparse

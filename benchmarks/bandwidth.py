@@ -4,12 +4,12 @@
     python benchmarks/bandwidth.py --jobs 4 --subset-size 100 --add # with smaller subsets, beside what is in the file
     python benchmarks/bandwidth.py --only poisson --rows 1e5
 
-ε matters where U is chosen by its curvature: with `summary=lwa.summaries.Curvature()`, as it is or transported too. For
-both, runs at half of auto's ε, at it and at twice, with the same number of moves: the same draws, and the thinning of
-the run at auto. The error is the root of the mean over parameters of shift² + log(sd ratio)²: √(1.5 / draws) where
-independent draws have none but Monte Carlo error. Its standard error, and that of differences between runs, come
-from a jackknife over chains. By default U is not weighed and ε plays no part: the first line says whether draws are the
-same, bit for bit.
+ε matters if subsets are chosen by their curvature: with `summary=lwa.summaries.Curvature()`, with or without transport.
+For both, runs at half of auto's ε, at it and at twice, with the same number of moves: the same draws, and the thinning
+of the run at auto. The error is the root of the mean over parameters of shift² + log(sd ratio)²; independent draws,
+which have only Monte Carlo error, have √(1.5 / draws). Its standard error, and that of differences between runs, come
+from a jackknife over chains. By default subsets are not weighed and ε plays no part: the first line reports whether
+draws are the same, bit for bit.
 """
 
 import json

@@ -3,11 +3,11 @@
     python benchmarks/certificate.py                 # a minute
     python benchmarks/certificate.py --rows 1e7
 
-Logistic regression, d = 10. The certificate's pass takes log π and its gradient at the scored draws, and log π at as
-many proposals. The unit is one streamed pass over all rows that takes the gradient at a single θ, in blocks of the size
-at which that is fastest: in float64, as full gradients in lwa are, and for comparison in float32, which the certificate
-chooses where its rounding is not felt. `lwa.certify` is timed as a whole, and its pass alone. Timings are interleaved,
-medians, without compilation.
+Logistic regression, d = 10. The certificate's pass computes log π and its gradient at the scored draws, and log π at as
+many proposals. The unit is one streamed pass over all rows that computes the gradient at a single θ, in blocks of the
+fastest size: in float64, as full gradients in lwa are, and for comparison in float32, which the certificate chooses if
+rounding does not matter. `lwa.certify` is timed as a whole, and its pass alone. Timings are interleaved medians without
+compilation.
 """
 
 import argparse
@@ -24,9 +24,11 @@ import numpy as np
 
 from lwa.data.data import lay_out
 from lwa.diagnostics.certify import certify
-from lwa.diagnostics.gradients import Places, Sums, add_block, block_rows, choose_precision, score
-from lwa.diagnostics.transitions import proposals
-from lwa.rivals.demo import logistic
+from lwa.diagnostics.gradients import choose_precision, score
+from lwa.diagnostics.transitions import draw_proposals
+from lwa.models.jax_likelihood import JaxLikelihood, add_block
+from lwa.models.sums import Places, ScoreSums
+from lwa.rivals.problems import simulate_logistic
 from lwa.rows import as_rows
 from lwa.rows.slots import fill_up
 from lwa.targets.reference import find_reference
@@ -47,7 +49,7 @@ def seconds(work):
 
 def one_gradient(model, rows, theta, block, precision):
     """A streamed pass at a single θ, with no proposal."""
-    total = Sums(jnp.zeros(1), jnp.zeros((1, len(theta))), jnp.zeros(0))
+    total = ScoreSums(jnp.zeros(1), jnp.zeros((1, len(theta))), jnp.zeros(0))
     points = theta[None].astype(precision)
     for batch in rows.blocks(block):
         places = Places(points, points[:0], points[:0])
@@ -62,13 +64,13 @@ def main():
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "certificate.json")
     given = parser.parse_args()
-    model, data, _ = logistic(int(given.rows), PARAMETERS, seed=1)
+    model, data, *_ = simulate_logistic(int(given.rows), seed=1, parameters=PARAMETERS)
     rows = as_rows(data)
     with jax.enable_x64(True), Display(False) as display:
         mode = find_reference(model, rows, np.zeros(PARAMETERS), 1)
         draws = mode.theta + np.random.default_rng(1).normal(size=(CHAINS, DRAWS, PARAMETERS)) @ mode.factor.T
         points = draws.reshape(-1, PARAMETERS)[: given.points]
-        ends = mode.theta + proposals(given.points, PARAMETERS) @ mode.factor.T
+        ends = mode.theta + draw_proposals(given.points, PARAMETERS) @ mode.factor.T
         places, layout = Places(points, points[:0], ends), lay_out(model, rows)
 
         def unit(precision):
@@ -91,7 +93,7 @@ def main():
         "parameters": PARAMETERS,
         "points": given.points,
         "precision": precision,
-        "block": block_rows(places),
+        "block": JaxLikelihood(model).choose_block(places),
         "one_gradient_seconds": round(double, 4),
         "one_gradient_float32_seconds": round(single, 4),
         "certify_seconds": round(certify_seconds, 3),

@@ -1,16 +1,19 @@
-"""The measurements behind six choices in ARCHITECTURE.md; about three minutes on two cores.
+"""The measurements behind six decisions of docs/design; about three minutes on two cores.
 
     python benchmarks/choices.py
 
-1. How rows lie on the device: a θ move with one refresh, logistic, d = 10, 8 chains, n = 1000, with slots last, rows
-   first, or all columns in one matrix.
-2. What a transition of the U chain costs by itself.
-3. What float64 costs at n = 100, and which precision "auto" takes there for the powered target.
-4. The calibrated target at n = 100 with U chosen by its curvature, transported, both, and with U proposed at every or
-   every fourth transition: a move's cost, effective draws a move (median over parameters of θ and θ², from the variance
-   of means over 32 chains), and the range of sd ratios to the Gaussian at the mode.
-5. The default at n = 100, 32 chains, with the steps of a move as XLA schedules them by itself, and one after the other.
-6. Inverse Cholesky factors of 4096 matrices of 10 by 10: by LAPACK one by one, and all columns together, 64 at a time.
+1. How rows lie on the device: a move of θ with one refresh, logistic, d = 10, 8 chains, n = 1000, with slots last, rows
+   first, or all columns in one matrix (row-layout.md).
+2. The cost of a transition of the subset chain by itself (subset-chain.md).
+3. The cost of float64 at n = 100, and the precision that "auto" chooses there for the powered target (precision.md).
+4. The calibrated target at n = 100 with subsets chosen by their curvature, transported, both, and with the subset
+   proposed at every or every fourth transition: the cost of a move, effective draws per move (median over parameters of
+   θ and θ², from the variance of means over 32 chains), and the range of sd ratios to the Gaussian at the mode
+   (transport-or-second-order.md).
+5. The default at n = 100, 32 chains, with the steps of a move as XLA schedules them by itself, and one after the other
+   (row-layout.md).
+6. Inverse Cholesky factors of 4096 matrices of 10 by 10: by LAPACK one by one, and all columns together, 64 at a time
+   (transport-factors.md).
 """
 
 import json
@@ -26,11 +29,11 @@ import numpy as np
 import lwa
 from lwa.algorithm import play, write
 from lwa.backend.random import Purpose
-from lwa.backend.xla import understood
+from lwa.backend.xla import find_cpu_options
 from lwa.engine import cohort as pipeline
-from lwa.rivals.demo import logistic
+from lwa.rivals.problems import simulate_logistic
 from lwa.rows import as_rows
-from lwa.rows.survey import visited
+from lwa.rows.passes import visit_rows
 from lwa.run.prepare import choose_precision
 from lwa.subsets import Gaussian, Swap
 from lwa.subsets.chain import SubsetChain
@@ -107,7 +110,7 @@ def layout_us(name, n):
 def subset_us(data, n):
     """A transition of U, candidates given."""
     rows = as_rows(data)
-    gathering = visited(rows, as_summary("auto", weighted=True).gather)[1]
+    gathering = visit_rows(rows, as_summary("auto", weighted=True).gather)[1]
     chain = SubsetChain(rows, gathering.finish(), Swap(1), Gaussian(), 0.3 / n**0.5, n, 1, MOVES)
     candidates, _ = chain.candidates(range(C), 0, Purpose.SUBSET)
     state = [chain.start(range(C))]
@@ -198,7 +201,7 @@ def factors_us(d=10, count=4096):
 
 
 def main():
-    model, data, truth = logistic(1_000_000, D, seed=1)
+    model, data, _, truth = simulate_logistic(1_000_000, seed=1, parameters=D)
     with jax.enable_x64(True):
         mode = find_reference(model, as_rows(data), np.zeros(D), 1)
         layouts = {name: layout_us(name, 1000) for name in LAYOUTS}
@@ -218,7 +221,7 @@ def main():
         "calibrated_n100": {name: variant(model, data, mode, options) for name, options in VARIANTS.items()},
         "schedules_n100": {
             name: schedule_us(model, data, options)
-            for name, options in (("xla's own", None), ("one after the other", understood()))
+            for name, options in (("xla's own", None), ("one after the other", find_cpu_options()))
         },
         "factor_us_d10": factors,
     }

@@ -5,8 +5,8 @@
 
 The regression of `out_of_core.py` in a row store. The same pieces are computed by this process, by one and two
 processes of `lwa.executors.Processes`, and by one and two workers of a `distributed.LocalCluster` of spawned processes
-with a thread each; rounds are interleaved, and a number is the median over rounds. All of them must give the same bits.
-Then the whole fit by each, at n = 100. Writes results/cluster.json and the part of docs/scaling.md between its marks.
+with one thread each. Rounds are interleaved, and a number is the median over rounds. All must give the same bits. Then
+each makes the whole fit, at n = 100. Writes results/cluster.json and the part of docs/scaling.md between its marks.
 """
 
 import argparse
@@ -27,8 +27,8 @@ from out_of_core import CHAINS, HERE, PARAMETERS, batches, between_marks, model,
 
 import lwa
 from lwa.rows import open_store, survey, write_store
-from lwa.rows.passes import spread
-from lwa.targets.reference import log_posterior, sums_over_all
+from lwa.rows.passes import spread_passes
+from lwa.targets.reference import log_posterior, sum_all_rows
 
 PASSES = {"survey": "survey", "mode": "Newton pass", "exact": f"{CHAINS} θ"}
 
@@ -38,7 +38,7 @@ def passes_of(logistic, rows, draws):
     theta = draws["theta"][:, -1]
     return {
         "survey": lambda: survey(rows).fingerprint,
-        "mode": lambda: sums_over_all(logistic, rows, theta[0]),
+        "mode": lambda: sum_all_rows(logistic, rows, theta[0]),
         "exact": lambda: log_posterior(logistic, rows, theta),
     }
 
@@ -69,7 +69,9 @@ def measure(given, folder):
             raise SystemExit("draws differ")
         taken = {name: {phase: [] for phase in PASSES} for name in executors}
         with jax.enable_x64(True):
-            whose = {name: passes_of(logistic, spread(rows, executor), draws) for name, executor in executors.items()}
+            whose = {
+                name: passes_of(logistic, spread_passes(rows, executor), draws) for name, executor in executors.items()
+            }
             expected = {phase: work() for phase, work in whose["this process"].items()}
             for number_of_round in range(given.rounds + 1):
                 for phase in PASSES:

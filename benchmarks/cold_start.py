@@ -6,10 +6,10 @@
 
 `lwa fit` on a Parquet file of ten numeric columns, a response of 0 and 1 and nine covariates, in a process of its own:
 cold, with no converted table, no compiled program, nothing in any cache but Python's own bytecode, then once more with
-what that left behind. Stages are those that lwa records with every run (`attributes["stages"]`); the rest of what
-the clock on the wall says is the end of the process. Compilation beside other work shows as the wait for it alone.
-One more cold run, not timed, listens to JAX: how long it traces, lowers and compiles each program, on any thread.
-Beside that, `import lwa` and what `lwa.sample` needs first, against `import jax`. Medians over rounds.
+what that left behind. Stages are those that lwa records with every run (`attributes["stages"]`); the rest of the wall
+time is the end of the process. Compilation beside other work counts only as the wait for it. One more cold run, not
+timed, listens to JAX: how long it traces, lowers and compiles each program, on any thread. Also measured: `import lwa`
+and what `lwa.sample` needs first, against `import jax`. Medians over rounds.
 """
 
 import argparse

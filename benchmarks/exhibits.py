@@ -1,4 +1,4 @@
-"""How figures of benchmarks look, and where figures and tables go: docs/figures and docs/performance.md."""
+"""The style of the benchmarks' figures, and where figures and tables go: docs/figures and docs/performance.md."""
 
 from pathlib import Path
 

@@ -1,9 +1,9 @@
-"""When is a random walk better than proposals from a Gaussian that does not fit? Behind `autoregressive.threshold`.
+"""When is a random walk better than proposals from a Gaussian that does not fit? Behind `kernels/autoregressive.py`.
 
     python benchmarks/fallback.py --d 2 10          # some minutes each on two cores
 
 For targets that a Gaussian misses in one way or another, by more and more: the share of its proposals accepted, and
-effective draws a move (of θ and |θ - mean|, the worse) of the kernel that keeps to it and of the one that has fallen
+effective draws per move (of θ and |θ - mean|, the worse) of the kernel that keeps to it and of the one that has fallen
 back, each after a tune of 4,096 moves.
 """
 

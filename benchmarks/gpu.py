@@ -1,31 +1,31 @@
-"""lwa on a GPU: how many steps a second, how near the limit of its memory, and what others make of the same device.
+"""lwa on a GPU: steps per second, how near the limit of its memory, and what others make of the same device.
 
     python benchmarks/gpu.py --parts logistic            # some five minutes on an H200, most of it compiling
     python benchmarks/gpu.py --parts arma rivals arma_rivals
     python benchmarks/gpu.py --parts logistic --cells 100x16384 1000x4096
     python benchmarks/gpu.py --page                      # tables and figure of docs/performance.md, without a GPU
 
-logistic: `lwa.rivals.demo.logistic`, N = 10⁶, d = 10, one plain `lwa.sample(model, data, subset_size=n, chains=C,
-keep="summary")` for every n in {100, 1000, 10000} and C in {1, 128, 1024, 4096, 16384}. arma: ARMA(1,1), N = 10⁶,
-windows of n steps. Chain-steps are θ moves of all chains; their rate is read off the second half of the run's own
-clock: a second or so of sampling, with all randomness, exchanges of rows and summaries in it.
+logistic: `lwa.rivals.problems.simulate_logistic`, N = 10⁶, d = 10, one plain `lwa.sample(model, data, subset_size=n,
+chains=C, keep="summary")` for every n in {100, 1000, 10000} and C in {1, 128, 1024, 4096, 16384}. arma: ARMA(1,1),
+N = 10⁶, windows of n steps. Chain-steps are moves of θ of all chains. Their rate is read off the second half of the
+run's own clock: a second or so of sampling, with all randomness, exchanges of rows and summaries in it.
 
-Floor: a program that read the bytes of every chain's rows, n (d + 1) float32, from the device's memory at each move,
-and did nothing else, at the speed of a copy that is measured first. What keeps U in registers may be faster than
-that.
+Floor: a program that reads the bytes of every chain's rows, n (d + 1) float32, from the device's memory at each move,
+and does nothing else, at the measured speed of a copy. A program that keeps the subset in registers may be faster.
 
 Effective draws: chains · Var(θ) / Var(chain means), the worst parameter; of one chain by autocorrelation. Accuracy:
 mean shift in sds and sd ratios against importance sampling on all rows in float64
 (`tall_logistic_rivals.weighed`).
 
-programs: the same runs with the two programs of a page timed by themselves, each waited for: what draws its
-randomness and gathers the rows that come in, and what plays it. Without summaries, clocks and Python in between.
+programs: the same runs with the two programs of a page timed by themselves, each waited for: the one that draws its
+randomness and gathers the rows that come in, and the one that plays it. No summaries, clocks and Python in between.
 
 rivals: NumPyro's NUTS on all rows and HMCECS with 128 chains on the same device, set up as in `tall_logistic.py`: at
-the mode, with the right scales, without warm-up. µs an effective draw is the median of pieces, chains together.
-arma_rivals: NUTS on all steps of the series, 32 chains, its recursion run in parallel; HMCECS knows no sequences.
+the mode, with the right scales, without warm-up. µs per effective draw is the median of pieces, chains together.
+arma_rivals: NUTS on all steps of the series, 32 chains, its recursion run in parallel; HMCECS does not support
+sequences.
 
-Results are written after every cell; with `--deadline` seconds what is left by then is skipped.
+Results are written after every cell. With `--deadline` seconds, the cells left by then are skipped.
 """
 
 import argparse
@@ -46,10 +46,10 @@ import numpy as np
 
 import lwa
 from lwa.diagnostics.autocorrelation import autocorrelation_time
-from lwa.diagnostics.running import effective, mean, variance
+from lwa.diagnostics.running import effective_draws_from_means, pooled_mean, pooled_variance
 from lwa.engine.cohort import MOST_MOVES
 from lwa.engine.device.cohort import PAGE_READS
-from lwa.rivals.demo import log_likelihood, log_prior, logistic
+from lwa.rivals.problems import logistic_log_likelihood, simulate_logistic, wide_log_prior
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -80,8 +80,8 @@ def copy_bandwidth():
 
 @cache
 def regression():
-    _, data, _ = logistic(ROWS, PARAMETERS, seed=1)
-    return lwa.Model(log_likelihood, log_prior, init={"beta": jnp.zeros(PARAMETERS)}), data
+    _, data, *_ = simulate_logistic(ROWS, seed=1, parameters=PARAMETERS)
+    return lwa.Model(logistic_log_likelihood, wide_log_prior, init={"beta": jnp.zeros(PARAMETERS)}), data
 
 
 @cache
@@ -173,7 +173,7 @@ def rate_of(fit, chains):
 def efficiency_of(fit, draws, chains):
     """Effective draws for each draw, of the worst parameter."""
     if chains > 1:
-        return float(np.min(effective(fit.running.moments)[0])) / (draws * chains)
+        return float(np.min(effective_draws_from_means(fit.running.moments)[0])) / (draws * chains)
     path = np.concatenate([np.asarray(values[0]).reshape(values.shape[1], -1) for values in fit.posterior.values()], 1)
     return 1.0 / max(autocorrelation_time(path[:, j][None]) for j in range(path.shape[1]))
 
@@ -210,8 +210,8 @@ def cell(part, n, chains, bandwidth, seconds):
     }
     if chains > 1:
         exact, moments = reference(part), fit.running.moments
-        ratio = np.sqrt(variance(moments)) / exact.sd
-        found["shift"] = float(np.abs((mean(moments) - exact.mean) / exact.sd).max())
+        ratio = np.sqrt(pooled_variance(moments)) / exact.sd
+        found["shift"] = float(np.abs((pooled_mean(moments) - exact.mean) / exact.sd).max())
         found["sd_ratio"] = [float(ratio.min()), float(ratio.max())]
         found["draws_error"] = 1.0 / math.sqrt(worth * draws * chains)
     if (n, chains) == (1000, 4096):

@@ -5,21 +5,21 @@
     python benchmarks/growth.py --plot                 # figure and table again, from the results
     python benchmarks/growth.py --small --seconds 0.3 --rounds 1 --out quick.json --docs .    # a look
 
-A logistic regression and the calibrated target, everything as `lwa.sample` has it by default: N = 10⁶, n = 1000, d = 10
-and 8 chains, of which one changes.
+A logistic regression with the default (calibrated) target and the default settings of `lwa.sample`: N = 10⁶, n = 1000,
+d = 10 and 8 chains, of which one changes.
 
 - rows: N = 10⁴ … 10⁸, memory-mapped stores of `out_of_core.py`.
 - subset: n = 50 … 10⁵.
 - parameters: d = 2 … 500, written as a formula, N = 10⁵. Subsets are transported up to 12 parameters, beyond them rows
-  are expanded to second order: that is what "auto" does, as is the choice of the kernel. n = 1000, and ten rows a
-  parameter where that is more, which is what lwa asks for.
+  are expanded to second order, as "auto" chooses; "auto" also chooses the kernel. n = 1000, or ten rows per parameter
+  if that is more, which is what lwa asks for.
 - chains: 1 … 64, n = 100.
 
-Microseconds per move and chain are taken at the margin: each run has a budget in seconds, and what its clock says of
-the first fifth of its draws is left out, so that neither preparation nor compilation is in it. Rounds are interleaved
-and medians reported. `setup_s` is all that comes before the first move, in the first round; later rounds are told the
-reference point, which nothing at the margin depends on. In the first round of `rows` all programs are compiled already,
-so that it shows the passes over all rows.
+Microseconds per move and chain are taken at the margin: each run has a budget in seconds, and the first fifth of its
+draws is left out, so that neither preparation nor compilation is in it. Rounds are interleaved and medians reported.
+`setup_s` is all that comes before the first move, in the first round; later rounds are given the reference point, on
+which nothing at the margin depends. In the first round of `rows` all programs are compiled already, so that it shows
+the passes over all rows.
 """
 
 import argparse

@@ -4,9 +4,9 @@
     python benchmarks/hierarchical.py --rows 1e5 --nuts-draws 50
 
 Logistic regression with five slopes and an intercept for each of 43 groups of rows, centred on a common one with an
-unknown spread: y ~ Bernoulli(logit⁻¹(x b + a_g)), a_g ~ Normal(m, τ). Effective draws a second, the least over all
+unknown spread: y ~ Bernoulli(logit⁻¹(x b + a_g)), a_g ~ Normal(m, τ). Effective draws per second, the least over all
 parameters and over their squares, of the sampling phase alone: for lwa a long run minus a short one, for NumPyro what
-follows its warm-up. Means and sds are compared by lwa's certificate, and with those of NUTS where its error allows.
+follows its warm-up. Means and sds are compared by lwa's certificate, and with those of NUTS if its error allows.
 """
 
 import argparse

@@ -1,19 +1,19 @@
-"""Which kernel is best in which dimension? Behind `parameters/choice.py`.
+"""Which kernel is best in which dimension? Behind `kernels/choice.py`.
 
     python benchmarks/kernels.py             # about forty minutes on two cores; --cases, --d and --append cut it up
     python benchmarks/kernels.py --quick     # d = 5, short runs: whether it works
 
-Effective draws a second, all chains together, of every kernel at the margin: a long run minus a short one, so that
+Effective draws per second, all chains together, of every kernel at the margin: a long run minus a short one, so that
 set-up, compilation and tune are out. Effective draws are ArviZ's bulk ESS, the least over all parameters θ and all
 |θ - mean|: trajectories that overshoot can know means better than independent draws do, but not spreads.
 
 | case | model | target |
 |------|-------|--------|
-| tall | logistic regression, N = 10⁵ rows, n = max(1000, 10 d), U fixed for d > 32: near Gaussian | calibrated |
+| tall | logistic regression, N = 10⁵ rows, n = max(1000, 10 d), fixed subset for d > 32: near Gaussian | calibrated |
 | few  | logistic regression, N = 5 d rows, Student-t prior, n = N: skewed, with heavy tails, in every d | calibrated |
-| blind | the same, but no kernel is told where the mode is and how the target is curved there | powered |
+| blind | the same, but no kernel knows where the mode is and how the target is curved there | powered |
 | crossing | the second with 5 d to 60 d rows, nearer and nearer a Gaussian; what "auto" chooses among | calibrated |
-| moving | the first, as the paper has it but for the power: U moves the target, a row at a time | powered |
+| moving | the first, as the paper has it but for the power: the subset moves the target, a row at a time | powered |
 
 Parameters come in blocks of five, as `Blockwise` moves them.
 """

@@ -1,28 +1,28 @@
-"""Rows that no memory holds: a logistic regression on 10⁵ to 10⁸ rows of a store, and what it costs against N.
+"""Rows that no memory holds: a logistic regression on 10⁵ to 10⁸ rows of a store, and its cost against N.
 
     python benchmarks/out_of_core.py                    # N = 10⁵ … 10⁸: a quarter of an hour, 5 GB of disk for a while
     python benchmarks/out_of_core.py --largest 1e7      # smaller
     python benchmarks/out_of_core.py --folder /scratch --keep
     python benchmarks/out_of_core.py --draw             # page and figure again, from the results
 
-The regression of `tall_logistic.py`, ten parameters, 11 float32 a row, is simulated batch by batch straight into a row
-store (`lwa.rows.write_store`), then fitted by `lwa.sample` at n = 100 and 1000 and certified, each N in a process of
-its own, rounds interleaved. Reported are medians over rounds:
+The regression of `tall_logistic.py`, ten parameters, 11 float32 per row, is simulated batch by batch straight into a
+row store (`lwa.rows.write_store`), then fitted by `lwa.sample` at n = 100 and 1000 and certified, each N in a process
+of its own, rounds interleaved. Reported are medians over rounds:
 
 - the seconds of a pass over all rows, by what it does: look through them (`survey`), gradient and curvature (`mode`),
-  the log posterior at one θ a chain (`exact`, what a draw of exact=True costs), the certificate's (`certificate`);
+  the log posterior at one θ per chain (`exact`, the cost of a draw with exact=True), the certificate (`certificate`);
 - the seconds of preparation, from the call to the first move;
 - microseconds per move and chain at the margin: from the clock of the run, its first fifth left out;
 - the peak of anonymous memory, sampled every 10 ms: all that the process holds but pages of mapped files;
 - effective draws, and the certificate's outcome;
-- microseconds a row of a gather of 2048 rows of the largest store, where the system holds the file and where it does
-  not, asked for ahead and not;
+- microseconds per row of a gather of 2048 rows of the largest store, if the system holds the file and if it does not,
+  with and without asking ahead;
 - how far draws of float32 and float64 differ there, at the larger n;
-- what `lwa plan` says of all that beforehand, from a few seconds' measurements on 100,000 of the rows.
+- what `lwa plan` predicts of all that, from a few seconds' measurements on 100,000 of the rows.
 
-The certificate is timed in the first round alone. With everything in one place, the cost model of `lwa plan` is asked
-about 10¹⁰ rows on 100 such machines. Writes results/out_of_core.json, the parts of docs/scaling.md that stand between
-marks, and docs/figures/scaling.{png,svg}.
+The certificate is timed in the first round alone. The cost model of `lwa plan` is then applied to 10¹⁰ rows on 100 such
+machines. Writes results/out_of_core.json, the parts of docs/scaling.md between their marks, and
+docs/figures/scaling.{png,svg}.
 """
 
 import argparse
@@ -56,7 +56,7 @@ NAMES = {"survey": "survey", "mode": "Newton pass", "exact": f"{CHAINS} θ", "ce
 
 
 def batches(rows, seed=1):
-    """`lwa.rivals.demo.logistic` in batches: an intercept, nine standard normal covariates, y in {0, 1}."""
+    """Yield `lwa.rivals.problems.simulate_logistic` in batches: intercept, nine standard normal covariates, 0 or 1."""
     rng = np.random.default_rng(seed)
     truth = np.round(rng.normal(scale=0.5, size=PARAMETERS), 2).astype(np.float32)
     for start in range(0, rows, BATCH):
@@ -118,9 +118,9 @@ def one(folder, moves, certify):
     import jax
 
     import lwa
-    from lwa.diagnostics.monte_carlo_error import effective_draws
+    from lwa.diagnostics.autocorrelation import effective_draws
     from lwa.rows import open_store, survey
-    from lwa.targets.reference import log_posterior, sums_over_all
+    from lwa.targets.reference import log_posterior, sum_all_rows
 
     peak = Peak()
     peak.start()
@@ -144,7 +144,7 @@ def one(folder, moves, certify):
         log_posterior(logistic, rows_of(rows, 1000), theta)  # compiled, as the others are
         found["passes"] = {
             "survey": timed(lambda: survey(rows))[0],
-            "mode": timed(lambda: sums_over_all(logistic, rows, theta[0]))[0],
+            "mode": timed(lambda: sum_all_rows(logistic, rows, theta[0]))[0],
             "exact": timed(lambda: log_posterior(logistic, rows, theta))[0],
         }
     if certify:
@@ -164,35 +164,36 @@ def rows_of(rows, count):
 
 def planned(folder):
     """What `lwa plan` says of the same runs, in a process of its own; prints JSON."""
-    from lwa.cli.fit import Source, quietly
-    from lwa.cli.forecast.forecast import of_sample
-    from lwa.cli.forecast.sampled import of_rows
-    from lwa.cli.forecast.work import pass_seconds, total_seconds, with_rows, worthwhile_workers
+    from lwa.cli.fitting import silence_warnings
+    from lwa.cli.forecast.forecast import forecast_from_sample
+    from lwa.cli.forecast.row_sample import sample_rows
+    from lwa.cli.forecast.work import estimate_pass, estimate_total, find_worthwhile_workers, scale_rows
+    from lwa.cli.source import Source
     from lwa.rows import open_store
 
     rows, logistic, found = open_store(folder), model(), {"us": {}}
-    with tempfile.TemporaryDirectory() as scratch, quietly():
-        some = of_rows(rows, Path(scratch))
+    with tempfile.TemporaryDirectory() as scratch, silence_warnings():
+        some = sample_rows(rows, Path(scratch))
         for n in SIZES:
             options = {"subset_size": n, "chains": CHAINS, "tune": 1000, "draws": 1000, "budget": None, "exact": False}
-            options |= {"target": "calibrated", "epsilon": "auto", "seed": 1}
-            said = of_sample(logistic, some, Source("", str(folder)), options, True)
+            options |= {"target": "calibrated", "epsilon": "auto", "seed": 1, "keep": "auto"}
+            said = forecast_from_sample(logistic, some, Source("", str(folder)), options, certify=True)
             found["us"][n] = 1e6 * said.move
-    found["passes"] = {phase: pass_seconds(said.work, said.costs, phase, cold=False) for phase in NAMES}
+    found["passes"] = {phase: estimate_pass(said.work, said.costs, phase, cold=False) for phase in NAMES}
     found["mode_passes"] = said.work.passes["mode"]
     passes = found["passes"]["survey"] + found["mode_passes"] * found["passes"]["mode"]
     found["preparation"] = said.costs.start + passes
     found["anonymous_mib"] = said.memory / 2**20
     found["start"], found["disk"] = said.costs.start, said.costs.disk
-    far = with_rows(said.work, 10**10)
+    far = scale_rows(said.work, 10**10)
     found["far"] = {
         "rows": 10**10,
         "bytes": far.pass_bytes,
-        "one": {phase: pass_seconds(far, said.costs, phase, cold=True) for phase in found["passes"]},
-        "hundred": {phase: pass_seconds(far, said.costs, phase, cold=True, workers=100) for phase in found["passes"]},
-        "one_in_all": total_seconds(far, said.costs),
-        "hundred_in_all": total_seconds(far, said.costs, 100),
-        "workers": worthwhile_workers(far, said.costs),
+        "one": {phase: estimate_pass(far, said.costs, phase, cold=True) for phase in found["passes"]},
+        "hundred": {phase: estimate_pass(far, said.costs, phase, cold=True, workers=100) for phase in found["passes"]},
+        "one_in_all": estimate_total(far, said.costs),
+        "hundred_in_all": estimate_total(far, said.costs, 100),
+        "workers": find_worthwhile_workers(far, said.costs),
     }
     print(json.dumps(found))
 
@@ -209,14 +210,14 @@ def gathers(folder):
     Cold: the first gather after the file was let go, since the system reads megabytes around each row that it was not
     asked for, and so fills its memory with the file. Warm: the median of those that follow a pass.
     """
-    from lwa.rows import mapped, open_store
+    from lwa.rows import memory, open_store
 
     found = {}
     for asked in (False, True):
         rows, rng = open_store(folder), np.random.default_rng(1)
-        mapped.WATCHED = 0
+        memory.WATCHED = 0
         for column in rows.groups.values():
-            column.let_go(0, len(rows))
+            column.release(0, len(rows))
             for file in column.files:
                 file.asking = 10**9 if asked else 0
         for shard in rows.shards:
@@ -234,7 +235,7 @@ def gathers(folder):
 def precisions(folder):
     """Draws of both precisions at the largest n, from one reference point; prints JSON."""
     import lwa
-    from lwa.diagnostics.monte_carlo_error import effective_draws
+    from lwa.diagnostics.autocorrelation import effective_draws
     from lwa.rows import open_store
 
     rows, logistic, n, draws, reference = open_store(folder), model(), max(SIZES), 3000, None
@@ -324,8 +325,8 @@ def beside(said, measured):
 def markdown(report):
     """Model / measurement, a line a size."""
     lines = [
-        f"| N | µs a move, n = 100 | n = 1000 | {' | '.join(f'{name}, s' for name in NAMES.values())} | "
-        "preparation, s | anonymous, MiB | effective draws a draw |",
+        f"| N | µs per move, n = 100 | n = 1000 | {' | '.join(f'{name}, s' for name in NAMES.values())} | "
+        "preparation, s | anonymous, MiB | effective draws per draw |",
         f"|{'---|' * 10}",
     ]
     for row in report["table"]:
@@ -359,9 +360,9 @@ def reading(report):
     """What rows cost that are read at random."""
     plain, asked = report["gathers"]["plain"], report["gathers"]["asked"]
     return (
-        f"A row of {GATHERED:,} that are gathered from the largest table takes {number(plain['warm_us'])} µs where "
-        f"the system holds the file, and {number(asked['warm_us'])} where it is asked ahead for nothing; from a file "
-        f"that it does not hold {number(plain['cold_us'])} µs, and {number(asked['cold_us'])} asked ahead."
+        f"Gathering {GATHERED:,} rows from the largest table takes {number(plain['warm_us'])} µs per row if the system "
+        f"holds the file, and {number(asked['warm_us'])} µs with asking ahead; if the system does not hold the file, "
+        f"{number(plain['cold_us'])} µs, and {number(asked['cold_us'])} µs with asking ahead."
     )
 
 
@@ -378,25 +379,22 @@ def rounding(report):
     )
 
 
-def spoken(seconds):
-    """A time as one says it."""
-    from lwa.cli.forecast.advice import spoken
-
-    return spoken(seconds)
-
-
 def prediction(report):
     """10¹⁰ rows, as the cost model has it with the constants of the largest table."""
+    from lwa.cli.quantities import format_seconds
+
     far = report["table"][-1]["plan"]["far"]
     lines = ["| pass over 10¹⁰ rows | one machine | 100 machines |", "|---|---|---|"]
     lines += [
-        f"| {name} | {spoken(far['one'][phase])} | {spoken(far['hundred'][phase])} |" for phase, name in NAMES.items()
+        f"| {name} | {format_seconds(far['one'][phase])} | {format_seconds(far['hundred'][phase])} |"
+        for phase, name in NAMES.items()
     ]
-    lines.append(f"| the whole run | {spoken(far['one_in_all'])} | {spoken(far['hundred_in_all'])} |")
+    lines.append(f"| the whole run | {format_seconds(far['one_in_all'])} | {format_seconds(far['hundred_in_all'])} |")
     disk = report["table"][-1]["plan"]["disk"]
     return (
-        "\n".join(lines) + f"\n\nOne pass reads {far['bytes'] / 1e9:,.0f} GB, on each machine from a disk of "
-        f"{disk / 1e9:.2g} GB/s as this one's. More than {far['workers']} machines would gain less than a tenth."
+        "\n".join(lines) + f"\n\nOne pass reads {far['bytes'] / 1e9:,.0f} GB; the disk of each machine is taken to "
+        f"read {disk / 1e9:.2g} GB/s, as this one does. More than {far['workers']} machines would gain less than a "
+        "tenth."
     )
 
 

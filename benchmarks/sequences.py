@@ -6,8 +6,8 @@
 
 For each series: the largest mean shift over parameters in posterior sds and the range of sd ratios of `lwa.sample` with
 default arguments, the lead-in that it measured, microseconds per move and chain, and with `--exact` the same for
-exact=True. The reference is not ours: innovations of the whole series by SciPy's `lfilter`, one recursion from the
-first step to the last in float64, for importance sampling from the Gaussian at the mode in antithetic pairs.
+exact=True. The reference is independent of lwa: innovations of the whole series by SciPy's `lfilter`, one recursion
+from the first step to the last in float64, for importance sampling from the Gaussian at the mode in antithetic pairs.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from scipy.signal import lfilter
 
 import lwa
 from lwa.data.data import lay_out
-from lwa.diagnostics.monte_carlo_error import effective_draws
+from lwa.diagnostics.autocorrelation import effective_draws
 from lwa.targets.reference import find_reference
 
 HERE = Path(__file__).parent

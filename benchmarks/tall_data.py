@@ -1,4 +1,4 @@
-"""The tall-data protocol: rows a step of every method, on data that suit it and on data that do not.
+"""The tall-data protocol: rows per step of every method, on data that suit it and on data that do not.
 
     python benchmarks/tall_data.py                      # about fifteen minutes on two cores
     python benchmarks/tall_data.py --table              # of the docs, from the results
@@ -6,10 +6,10 @@
     python benchmarks/tall_data.py --rows 1e4 --steps 1000 --reference 5000 --out quick.json
 
 N = 10⁵ rows, Gaussian and log-normal, both fitted by a Gaussian of unknown mean and sd (Bardenet, Doucet and Holmes,
-2017), and a logistic regression with ten parameters, for which there is Firefly's bound. 50,000 steps of
-Metropolis-Hastings on all rows are the reference; 10,000 steps of each method, two chains, tune not counted, are set
-against it: the largest shift of a mean in sds of the reference, the range of sd ratios, and the rows that a step reads.
-A row that is evaluated at θ and at θ' is read twice, and a third and fourth time where it is expanded at the mode.
+2017), and a logistic regression with ten parameters, for which there is Firefly's bound. The reference is 50,000 steps
+of Metropolis-Hastings on all rows. Each method makes 10,000 steps with two chains, tune not counted. Reported are the
+largest shift of a mean in sds of the reference, the range of sd ratios, and the rows that a step reads. A row that is
+evaluated at θ and at θ' is read twice, and a third and fourth time if it is expanded at the mode.
 """
 
 import argparse
@@ -22,11 +22,11 @@ import numpy as np
 from accuracy import machine
 
 import lwa
-from lwa.diagnostics.draws import draws_of
-from lwa.diagnostics.monte_carlo_error import effective_draws
+from lwa.diagnostics.autocorrelation import effective_draws
+from lwa.diagnostics.draws import collect_draws
 from lwa.errors import LwaError
 from lwa.rivals import Austerity, Confidence
-from lwa.rivals.comparison.methods import NAMES, Lwa, method_of
+from lwa.rivals.comparison.methods import METHOD_NAMES, Lwa, find_method
 from lwa.rivals.problems import simulate
 
 HERE = Path(__file__).parent
@@ -37,20 +37,20 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 def methods(bound):
     """All that there are, the paper's own schedule of MHSubLhd and a stricter Austerity among them."""
-    others = [method_of(name, 1000, bound) for name in NAMES if name not in ("lwa", "lwa_exact")]
+    others = [find_method(name, 1000, bound) for name in METHOD_NAMES if name not in ("lwa", "lwa_exact")]
     place = [method.label for method in others].index("austerity") + 1
     return [
         Lwa(1000, target="calibrated"),
         *others[:place],
-        method_of(Austerity(epsilon=0.01), 1000, None),
-        method_of(Confidence(growth="linear"), 1000, None),
+        find_method(Austerity(epsilon=0.01), 1000, None),
+        find_method(Confidence(growth="linear"), 1000, None),
         *others[place:],
     ]
 
 
 def measure(fit, model, reference):
     """Shift and sd ratio against the reference, and quantiles of rows a step."""
-    draws, truth = draws_of(model, fit), draws_of(model, reference)
+    draws, truth = collect_draws(model, fit), collect_draws(model, reference)
     sign = np.asarray(fit.sample_stats.get("sign", np.ones(draws.shape[:2])))[..., None]
     mean = (sign * draws).sum((0, 1)) / sign.sum()
     sd = np.sqrt((sign * (draws - mean) ** 2).sum((0, 1)) / sign.sum())
@@ -73,7 +73,7 @@ def run(name, N, steps, reference_steps, tune, seed):
     common = dict(tune=tune, chains=CHAINS, seed=seed, progress=False, thinning=1)
     warnings.simplefilter("ignore")
     reference = lwa.rivals.sample("metropolis", case.model, case.data, draws=reference_steps // CHAINS, **common)
-    error = float(np.nanmin(effective_draws(draws_of(case.model, reference)))) ** -0.5
+    error = float(np.nanmin(effective_draws(collect_draws(case.model, reference)))) ** -0.5
     print(f"\n{name}: error of the reference {error:.3f} sds", flush=True)
     found = {}
     for method in methods(case.bound):
@@ -103,7 +103,7 @@ def line(label, one, N):
 def side_by_side(results):
     """The table of the docs: rows a step as a share of N, shift and sd ratio, one group of columns a problem."""
     problems, N = results["problems"], results["rows"]
-    print("| method | " + " | ".join(f"{name}: rows a step | shift | sd ratio" for name in problems) + " |")
+    print("| method | " + " | ".join(f"{name}: rows per step | shift | sd ratio" for name in problems) + " |")
     print("|---|" + "---|---|---|" * len(problems))
     for label in next(iter(problems.values()))["methods"]:
         cells = []
@@ -149,7 +149,7 @@ def plot(results, path):
         axes.set_xlim(0.5, results["rows"] * 500)
         axes.axvline(results["rows"], color="0.3", linestyle=":", linewidth=1)
         axes.set_title(name, loc="left")
-        axes.set_xlabel("rows read a step (dotted: N)")
+        axes.set_xlabel("rows read per step (dotted: N)")
         axes.set_yticks(range(len(labels)), labels, fontsize=8.5)
         axes.grid(axis="x", alpha=0.3, linewidth=0.5)
         axes.spines[["top", "right"]].set_visible(False)
@@ -173,7 +173,7 @@ def main():
         results = json.loads(asked.out.read_text())
         return plot(results, asked.plot) if asked.plot else side_by_side(results)
     N = int(asked.rows)
-    print("| method | rows a step | of N | accepted | effective draws | shift / sd | sd ratio |")
+    print("| method | rows per step | of N | accepted | effective draws | shift / sd | sd ratio |")
     found = {name: run(name, N, asked.steps, asked.reference, asked.tune, asked.seed) for name in asked.problems}
     told = {"date": str(date.today()), "machine": machine(), "rows": N, "steps": asked.steps, "problems": found}
     asked.out.write_text(json.dumps(told, indent=1) + "\n")

@@ -1,31 +1,33 @@
-"""lwa beside its rivals on a tall logistic regression: what an effective draw costs, and how right the draws are.
+"""lwa beside its rivals on a tall logistic regression: the cost of an effective draw, and how right the draws are.
 
     python benchmarks/tall_logistic.py                                  # N = 10⁶; about fifteen minutes on two cores
     python benchmarks/tall_logistic.py --only lwa hmcecs --subsamples 100
     python benchmarks/tall_logistic.py --rows 2e4 --seconds 1 --draws 2000 --exact-draws 20 --subsamples 100 --blocks 10
                                                                         # a smoke run, two or three minutes
 
-`lwa.rivals.demo.logistic` with ten parameters: the same rows, prior, chains (32) and cores (two, by affinity) for everyone;
-lwa with 100 rows a step, calibrated, as it is and with `exact=True`; NumPyro's HMCECS at six settings; NumPyro's NUTS
-on all rows; BlackJAX's SGLD with control variates at six; Laplace. `tall_logistic_rivals.py` holds the rivals, and
-what they are given beforehand: starts, scales and leapfrog steps, so that none of them warms up. lwa finds its own.
+`lwa.rivals.problems.simulate_logistic` with ten parameters: the same rows, prior, chains (32) and cores (two, by
+affinity) for every method; lwa with 100 rows per step and the calibrated target, with and without `exact=True`;
+NumPyro's HMCECS at six settings; NumPyro's NUTS on all rows; BlackJAX's SGLD with control variates at six; Laplace.
+`tall_logistic_rivals.py` holds the rivals and what they are given beforehand: starts, scales and leapfrog steps, so
+that none of them warms up. lwa finds its own.
 
 Margin: seconds per effective draw once a run is going, chains together, so that set-up, compilation and tune are out.
-Rivals run on piece by piece, the first piece is not timed, the median of the others counts; of lwa, a long run minus a
-short one, the median of three. Chains are vectorised, an equal part of them on each core. NUTS gets few draws
-(`--nuts-draws` a piece, four pieces or more): its draws forget at once, and its chains start in the posterior.
-The range of the timings stands beside their median: where it is wide, as on a busy machine, the line is worth little.
+Rivals run piece by piece; the first piece is not timed, and the median of the others counts. For lwa it is a long run
+minus a short one, the median of three. Chains are vectorised, an equal part of them on each core. NUTS gets few draws
+(`--nuts-draws` per piece, four pieces or more): its draws forget at once, and its chains start in the posterior.
+The range of the timings stands beside their median: if it is wide, as on a busy machine, the line is worth little.
 
 Cold: seconds from a fresh process, without a compilation cache, to 1000 effective draws at the efficiency measured at
 the margin: imports, mode, compilation, tune, draws. Rows are loaded before the clock starts. A rival's best setting is
 known to it beforehand; the search for it is not counted.
 
 Effective draws: chains · Var π(f) / Var(means of f over chains), for f = θ and f = (θ - mean)², the worst parameter.
-A variance over 32 chains has a relative error of 25 %, so that the worst of 20 reads 0.66 ± 0.07 where draws are
-independent, as Laplace's are: compare with its line. The median over parameters stands beside it.
+A variance over 32 chains has a relative error of 25 %, so the worst of 20 reads 0.66 ± 0.07 if draws are independent,
+as Laplace's are: compare with its line. The median over parameters stands beside it.
 
 Accuracy: the largest mean shift in posterior sds and the range of sd ratios, against importance sampling from the
-Gaussian at the mode, in float64 on all rows, which is nobody's draws. Its error and that of the draws stand beside.
+Gaussian at the mode, in float64 on all rows, which uses no method's draws. Its error and that of the draws stand
+beside.
 """
 
 import argparse
@@ -74,9 +76,9 @@ def lwa_model():
     import jax.numpy as jnp
 
     import lwa
-    from lwa.rivals.demo import log_likelihood, log_prior
+    from lwa.rivals.problems import logistic_log_likelihood, wide_log_prior
 
-    return lwa.Model(log_likelihood, log_prior, init={"beta": jnp.zeros(PARAMETERS)})
+    return lwa.Model(logistic_log_likelihood, wide_log_prior, init={"beta": jnp.zeros(PARAMETERS)})
 
 
 SEEDS = itertools.count(1)
@@ -324,9 +326,9 @@ def main():
         cold(given.cold[0], Path(given.cold[1]))
         return
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cores])  # before JAX counts them; inherited
-    from lwa.rivals.demo import logistic
+    from lwa.rivals.problems import simulate_logistic
 
-    data = logistic(int(given.rows), PARAMETERS, seed=1).data
+    data = simulate_logistic(int(given.rows), seed=1, parameters=PARAMETERS).data
     with tempfile.TemporaryDirectory() as folder:
         for name, values in data.items():
             np.save(Path(folder) / f"{name}.npy", values)

@@ -1,9 +1,10 @@
-"""The rivals of `tall_logistic.py`, and the reference they are all held against; nothing here uses lwa.
+"""The rivals of `tall_logistic.py`, and the reference that all are compared with; nothing here uses lwa.
 
 A rival is a generator: it sets itself up from a cold start, then yields one piece of draws after another, each an array
-`(chains, draws, d)` from one compiled program that goes on where the last piece stopped. Every rival is given the mode
-and the inverse Hessian there, found by Newton's method, starts at draws of that Gaussian, and knows the posterior's
-scale from it, so that none needs a warm-up. That, and the exact Hessian written by hand, is more than users have.
+`(chains, draws, d)` from one compiled program that continues where the last piece stopped. Every rival is given the
+mode and the inverse Hessian there, found by Newton's method, starts at draws of that Gaussian, and knows the
+posterior's scale from it, so that none needs a warm-up. That, and the exact Hessian written by hand, is more than users
+have.
 """
 
 import os

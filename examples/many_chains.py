@@ -6,7 +6,7 @@ Run it from the repository: `python examples/many_chains.py`. What it prints is 
 import argparse
 
 import lwa
-from lwa.rivals.demo import logistic
+from lwa.rivals.problems import simulate_logistic
 
 
 def main() -> None:
@@ -18,7 +18,7 @@ def main() -> None:
     parser.add_argument("--tune", type=int, default=200)
     parser.add_argument("--keep", default="summary")
     asked = parser.parse_args()
-    model, data, _ = logistic(asked.rows, 5, seed=1)
+    model, data, *_ = simulate_logistic(asked.rows, seed=1, parameters=5)
     fit = lwa.sample(
         model, data, subset_size=100, chains=asked.chains, draws=asked.draws, tune=asked.tune, keep=asked.keep, seed=1
     )

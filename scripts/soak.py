@@ -23,9 +23,9 @@ MORE = 1000
 
 def problem():
     """A logistic regression, large enough to be fitted for a while."""
-    from lwa.rivals.demo import logistic
+    from lwa.rivals.problems import simulate_logistic
 
-    model, data, _ = logistic(50_000, 5, seed=1)
+    model, data, *_ = simulate_logistic(50_000, seed=1, parameters=5)
     return model, data
 
 

@@ -15,7 +15,7 @@ import pytest
 from scipy import stats
 
 import lwa
-from lwa.diagnostics.monte_carlo_error import effective_draws
+from lwa.diagnostics.autocorrelation import effective_draws
 from lwa.kernels import HMC, MALA, NUTS, Autoregressive, Blockwise, Independence, RandomWalk
 from lwa.subsets import Fixed, Free, Swap, Window
 

@@ -60,7 +60,7 @@ def transition_matrix(move, weight):
         ratio = algorithm.log_acceptance(U.distance, away, weight, epsilon)
         return after.indices, jnp.where(changed, jnp.exp(jnp.minimum(0.0, ratio)), 0.0)
 
-    U = chain.of(every_subset())
+    U = chain.assess(every_subset())
     over_candidates = jax.vmap(outcome, (None, 0, 0, 0))
     indices, accept = jax.vmap(over_candidates, (0, None, None, None))(U, slots, incoming, statistics)
     matrix = np.zeros((56, 56))
@@ -130,7 +130,7 @@ def test_acceptance_turns_at_the_ratio():
     """`refresh` accepts a uniform just below the ratio and refuses one just above."""
     with jax.enable_x64(True):
         chain = subset_chain(Swap(1), Gaussian(), EPSILON)
-        one = jax.tree.map(lambda leaf: leaf[0], chain.of(every_subset()[:1]))
+        one = jax.tree.map(lambda leaf: leaf[0], chain.assess(every_subset()[:1]))
         statistics = jnp.asarray([[Y[7] - Y.mean()]])
         candidate = Candidate(jnp.asarray([0]), jnp.asarray([7]), statistics, jnp.asarray(0.0))
         _, away = algorithm.propose(one, candidate)

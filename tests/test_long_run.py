@@ -67,9 +67,9 @@ def test_free_subsets_give_the_closed_form_mixture():
 
 def test_tall_logistic_recovers_its_coefficients():
     """10⁶ rows, 10 parameters, default arguments but for a longer tune: every true value within 4 sds of its mean."""
-    from lwa.rivals.demo import logistic
+    from lwa.rivals.problems import simulate_logistic
 
-    model, data, truth = logistic(1_000_000, 10, seed=3)
+    model, data, _, truth = simulate_logistic(1_000_000, seed=3, parameters=10)
     fit = lwa.sample(model, data, draws=300, tune=3000, seed=3, progress=False)
     draws = fit.posterior["beta"]
     assert np.all(np.abs(draws.mean((0, 1)) - truth) < 4 * draws.std((0, 1)))

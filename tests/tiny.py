@@ -7,7 +7,7 @@ import numpy as np
 import lwa
 from experiments.law_of_theta.exact import PRIOR_SD, SUBSETS, N, Y, n
 from lwa.rows import as_rows
-from lwa.rows.survey import visited
+from lwa.rows.passes import visited
 from lwa.subsets.chain import SubsetChain
 from lwa.subsets.moves import Move
 from lwa.subsets.weights import Weight

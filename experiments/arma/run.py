@@ -228,7 +228,7 @@ def paths_out(out: Out, paths: Mapping[str, Path], arrivals: Mapping[str, Arriva
     budget = size.path_budget if isinstance(size.path_budget, str) else "the same number of rows read"
     out.figure("paths", figures.paths_figure(paths, colours, budget))
     header = [
-        "chain", "rows a transition", "transitions in the budget", "seconds of set-up", "seconds until near θ*",
+        "chain", "rows per transition", "transitions in the budget", "seconds of set-up", "seconds until near θ*",
         "transitions until near", "rows read until near", "share of draws near afterwards", "sd of α in the last half",
         "paper: near θ* within its hour",
     ]  # fmt: skip

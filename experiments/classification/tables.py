@@ -1,4 +1,4 @@
-"""Tables: rows a transition, who arrives when, both readings of σ₂, and draws beside the posterior of all rows."""
+"""Tables: rows per transition, who arrives when, both readings of σ₂, and draws beside the posterior of all rows."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,7 +22,7 @@ def rows(found: Sequence[Scenario], N: int) -> Table:
     """Rows a transition, of the whole run and on both sides of θ's arrival."""
     header = [
         "scenario", "LWA-MCMC", "paper's", "MHSubLhd", "share of all rows", "paper's", "MHSubLhd until θ arrives",
-        "from then on", "in its last tenth", "its evaluations a transition", "its transitions",
+        "from then on", "in its last tenth", "its evaluations per transition", "its transitions",
         "LWA-MCMC's transitions",
     ]  # fmt: skip
     table = []
@@ -78,8 +78,8 @@ def arrival(path: Path, sigma: float, what: str) -> tuple[float, float]:
 def readings(found: Mapping[str, Sequence[Scenario]]) -> Table:
     """What depends on how σ₂ = .25 is read: medians over the scenarios of each."""
     header = ["σ₂ = .25 as", "σ", "scenarios", "smallest error", "LWA-MCMC's last, test", "MHSubLhd's last, test"]
-    header += ["LWA-MCMC, rows a transition", "MHSubLhd, rows a transition", "times faster, θ", "times fewer rows, θ"]
-    header += ["LWA-MCMC prepares, s", "MHSubLhd prepares, s"]
+    header += ["LWA-MCMC, rows per transition", "MHSubLhd, rows per transition", "times faster, θ"]
+    header += ["times fewer rows, θ", "LWA-MCMC prepares, s", "MHSubLhd prepares, s"]
     table = []
     for reading, scenarios in found.items():
         last, each, ratios, prepared = [], [], [], []

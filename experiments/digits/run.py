@@ -182,9 +182,9 @@ def write(out: Out, size: Size, found: Findings) -> None:
             line("variance given the other blocks, in closed form", conditional),
             line("variance of a round walk, up to a factor, in closed form", round_ones),
             line("accepted", [full.accepted, light.accepted], "1 (0.25 each)"),
-            line("rows read a transition", [N, n]),
+            line("rows read per transition", [N, n]),
             line("transitions", [int(path.moves[-1]) for path in found.paths]),
-            line("transitions a second", rates),
+            line("transitions per second", rates),
             ["proposed subsets accepted", "", found.swaps_accepted, "", ""],
         ],
     )

@@ -4,30 +4,30 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lwa.backend import xla as programs
+from lwa.backend import xla
 
 
-def test_options_are_understood_here():
+def test_options_are_known_here():
     """On the CPU that tests run on, by the oldest JAX that lwa takes: else pages silently take twice as long."""
     if jax.default_backend() == "cpu":
-        assert programs.understood() == programs.OPTIONS
+        assert xla.find_cpu_options() == xla.CPU_OPTIONS
 
 
 def test_unknown_options_are_left_out(monkeypatch):
-    monkeypatch.setattr(programs, "OPTIONS", {"xla_cpu_no_such_option": 1})
-    programs.understood.cache_clear()
+    monkeypatch.setattr(xla, "CPU_OPTIONS", {"xla_cpu_no_such_option": 1})
+    xla.find_cpu_options.cache_clear()
     try:
-        double = programs.program(static_argnames=("times",))(lambda x, times: x * times)
+        double = xla.program(static_argnames=("times",))(lambda x, times: x * times)
         np.testing.assert_array_equal(double(jnp.arange(3), times=2), [0, 2, 4])
-        assert programs.understood() is None
+        assert xla.find_cpu_options() is None
     finally:
-        programs.understood.cache_clear()
+        xla.find_cpu_options.cache_clear()
 
 
 def test_a_program_is_traced_once():
     traced = []
 
-    @programs.program()
+    @xla.program()
     def add(x):
         traced.append(1)
         return x + 1

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import lwa
-from lwa.cli.app import as_options
-from lwa.cli.json import plain
+from lwa.cli.hints import use_command_words
+from lwa.cli.json import as_plain_json
 from lwa.diagnostics.certificate import Certificate
 from lwa.rows.store import shards
 from lwa.run import retention
@@ -59,7 +59,7 @@ def test_from_a_csv_to_a_page(call, place):
         "beta[origin[T.SFO]]",
     ]
     assert certificate.startswith(("pass", "warn"))
-    assert "Saved to runs/fit. Open runs/fit/report.html for the whole story." in certificate
+    assert "Saved to runs/fit. Open runs/fit/report.html for the full report." in certificate
     for words in ("Converting", "3000/3000", "origin (2 columns) ~ normal(0, 2.5)", "passes over all rows", "draws"):
         assert words in err
     assert err.index("~ normal(0, 2.5)") < err.index("4 chains:")  # priors before sampling
@@ -67,7 +67,7 @@ def test_from_a_csv_to_a_page(call, place):
     fit = lwa.load("runs/fit")
     stages = fit.attributes["stages"]
     assert {"imports", "conversion", "layout", "mode", "tune", "draws", "certificate", "report"} <= set(stages)
-    assert re.fullmatch(r"\d+\.\d s: imports \d+\.\d, .*\.", certificate.splitlines()[-1])
+    assert re.fullmatch(r"Time: \d+\.\d s: imports \d+\.\d, .*\.", certificate.splitlines()[-1])
     assert fit.posterior["beta"].shape == (4, 100, 4)
     assert fit.certificate.names == [line.split()[0] for line in table.splitlines()[1:]]
     typed = "lwa fit 'late ~ distance + origin' flights.csv --family bernoulli --budget 60s " + " ".join(SMALL)
@@ -153,7 +153,7 @@ def test_json_and_nothing_else(call, place):
 
 def test_nan_is_null():
     given = {"a": [1.0, float("nan")], 2: (np.float64("inf"), True, None), "b": {"c": np.int64(3)}}
-    assert plain(given) == {"a": [1.0, None], "2": [None, True, None], "b": {"c": 3}}
+    assert as_plain_json(given) == {"a": [1.0, None], "2": [None, True, None], "b": {"c": 3}}
 
 
 MODELS = """
@@ -228,7 +228,7 @@ def test_ctrl_c_before_there_are_draws(call, place, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lwa.cli.fit.rows_at", interrupt)
+    monkeypatch.setattr("lwa.cli.source.rows_at", interrupt)
     code, out, _ = call("fit", "delay ~ distance", "flights.csv", *SMALL)
     assert (code, out) == (130, "")
     assert not Path("runs").exists()
@@ -295,7 +295,7 @@ def test_options(call, place, options):
 def test_help_is_worth_reading(call):
     code, out, _ = call("fit", "--help")
     assert code == 0
-    for words in ("Examples:", "--budget 60s", "Ends with 0 when it is done", "Sampling", "What comes of it", "PRIOR"):
+    for words in ("Examples:", "--budget 60s", "Exit codes: 0 if all went well", "Sampling", "Output", "PRIOR"):
         assert words in out
 
 
@@ -305,12 +305,14 @@ def test_help_is_worth_reading(call):
         ("target='foo' is not known. Pass target='auto'.", "--target 'foo' is not known. Pass --target 'auto'."),
         ("subset_size=9 exceeds 5. Pass subset_size <= 5.", "--subset-size 9 exceeds 5. Pass --subset-size <= 5."),
         ("Pass another folder, or overwrite=True.", "Pass another folder, or --overwrite."),
+        ("else pass checkpoint= with a new folder.", "else pass --out with a new folder."),
+        ("lwa.resume('runs/fit', model, data) goes on.", "lwa resume runs/fit goes on."),
         ("again with lwa.rows.convert('a', 'b', overwrite=True).", "again with lwa convert 'a' 'b' --overwrite."),
         ("Leave them out: columns=['x'].", "Leave them out: columns=['x']."),
     ],
 )
 def test_messages_say_what_to_type_in_a_shell(message, told):
-    assert as_options(message) == told
+    assert use_command_words(message) == told
 
 
 # What is refused
@@ -462,7 +464,7 @@ REFUSED = {
     "prior twice": (
         nothing,
         ["late ~ 1", "flights.csv", "--prior", "sigma=exponential(1)", "--prior", "sigma=exponential(2)"],
-        "two are priors of the same",
+        "two are priors of the same parameter",
         "",
     ),
     "no module": (nothing, ["--numpyro", "yours:model", "flights.csv"], "No module named 'yours'", "module:name"),
@@ -478,7 +480,7 @@ REFUSED = {
     "family of numpyro": (
         models,
         ["flights.csv", "--numpyro", "mine:normal", "--family", "poisson"],
-        "--family is of a formula",
+        "--family belongs to a formula",
         "Write it into the model",
     ),
 }  # fmt: skip
@@ -504,7 +506,7 @@ def test_a_budget_that_buys_no_draw(call, place):
     code, out, err = call("fit", *asked, "--no-certify", "--no-report")
     assert (code, out) == (2, "")
     assert "lwa: There are no draws: " in err
-    assert "Pass a larger budget: lwa resume runs/fit --budget '10 min', for example.\n" in err
+    assert "Pass a larger budget, for example: lwa resume runs/fit --budget '10 min'.\n" in err
     code, out, _ = call("resume", "runs/fit", "--budget", "10 min", "--no-certify", "--no-report")
     assert code == 0
     assert lwa.load("runs/fit").draws == 10
@@ -527,7 +529,7 @@ def test_usage(call, place, option):
 
 
 def test_nothing_long_is_begun_for_options_that_are_wrong(call, place, monkeypatch):
-    monkeypatch.setattr("lwa.cli.fit.rows_at", None)  # whoever reads the data fails
+    monkeypatch.setattr("lwa.cli.source.rows_at", None)  # whoever reads the data fails
     for option in (["--target", "best"], ["--budget", "soon"], ["--epsilon", "-1"], ["--link", "logit"]):
         assert call("fit", "late ~ distance", "flights.csv", *option)[0] == 2
 
@@ -575,7 +577,7 @@ def full(*_):
 @pytest.mark.parametrize("command", [["convert", "flights.csv", "rows"], ["fit", "late ~ distance", "flights.csv"]])
 def test_a_full_disk_leaves_nothing_half_written(call, place, monkeypatch, command):
     with monkeypatch.context() as patch:
-        patch.setattr(shards, "write", full)
+        patch.setattr(shards, "write_rows", full)
         code, out, err = call(*command)
     assert (code, out) == (2, "")
     assert "lwa: the disk is full: No space left on device while rows were written to '" in err

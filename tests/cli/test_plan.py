@@ -9,9 +9,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lwa.backend.machine import left_to_group
-from lwa.cli.forecast import sampled
-from lwa.cli.forecast.work import Costs, Work, move_seconds, pass_seconds, phase_seconds, total_seconds, with_rows
+from lwa.backend.machine import read_cgroup_memory
+from lwa.cli.forecast import row_sample
+from lwa.cli.forecast.work import (
+    Costs,
+    Workload,
+    estimate_move,
+    estimate_pass,
+    estimate_phases,
+    estimate_total,
+    scale_rows,
+)
 from lwa.rows import StoreRows, convert
 
 N = 3000
@@ -32,7 +40,7 @@ def place(tmp_path, monkeypatch):
     """A folder to work in, with a cache of its own; trials are short."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LWA_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("lwa.cli.forecast.trial.SECONDS", 0.2)
+    monkeypatch.setattr("lwa.cli.forecast.trial.TRIAL_SECONDS", 0.2)
     return tmp_path
 
 
@@ -102,7 +110,7 @@ def test_passes_and_bytes_are_those_of_the_fit(call, place, passes, case):
 @pytest.mark.parametrize("seed", [0, 1])
 def test_of_many_rows_some_tell(call, place, passes, monkeypatch, seed):
     rows, most = 300_000, 2**14
-    monkeypatch.setattr(sampled, "MOST", most)
+    monkeypatch.setattr(row_sample, "MOST_SAMPLED_ROWS", most)
     convert(table(rows, seed), "store", progress=False)
     passes.clear()
     asked = ["--family", "bernoulli", "--subset-size", "200", "--draws", "300", "--seed", str(seed)]
@@ -117,7 +125,7 @@ def test_of_many_rows_some_tell(call, place, passes, monkeypatch, seed):
 
 @pytest.mark.slow
 def test_a_level_that_the_sample_lacks_is_no_obstacle(call, place, monkeypatch):
-    monkeypatch.setattr(sampled, "MOST", 1000)
+    monkeypatch.setattr(row_sample, "MOST_SAMPLED_ROWS", 1000)
     rows = table()
     rows.loc[N - 1, "city"] = "Ulm"
     convert(rows, "store", progress=False)
@@ -127,9 +135,9 @@ def test_a_level_that_the_sample_lacks_is_no_obstacle(call, place, monkeypatch):
 
 @pytest.mark.slow
 def test_rows_of_csv_are_estimated_and_that_is_said(call, place, monkeypatch):
-    monkeypatch.setattr(sampled, "MOST", 2000)
-    monkeypatch.setattr(sampled, "COUNTED_BYTES", 20_000)
-    monkeypatch.setattr("lwa.rows.store.formats.CSV_BLOCK", 20_000)
+    monkeypatch.setattr(row_sample, "MOST_SAMPLED_ROWS", 2000)
+    monkeypatch.setattr(row_sample, "COUNTED_BYTES", 20_000)
+    monkeypatch.setattr("lwa.rows.store.formats.CSV_BLOCK_BYTES", 20_000)
     table(20_000).to_csv("table.csv", index=False)
     found = planned(call, "table.csv", "--formula", "late ~ x", *ASKED)
     assert not found["rows_counted"]
@@ -141,7 +149,7 @@ def test_rows_of_csv_are_estimated_and_that_is_said(call, place, monkeypatch):
 
 @pytest.mark.slow
 def test_a_csv_whose_types_widen(call, place, monkeypatch):
-    monkeypatch.setattr("lwa.rows.store.formats.CSV_BLOCK", 2000)
+    monkeypatch.setattr("lwa.rows.store.formats.CSV_BLOCK_BYTES", 2000)
     rows = table()
     rows["x"] = np.where(np.arange(N) < N // 2, 1 + np.arange(N) % 3, rows["x"])
     rows["x"] = [f"{value:.0f}" if i < N // 2 else f"{value:.3f}" for i, value in enumerate(rows["x"])]
@@ -153,7 +161,13 @@ def test_what_a_user_reads(call, place):
     table().to_parquet("table.parquet")
     code, out, _ = call("plan", "table.parquet", "--formula", "late ~ x", *ASKED)
     assert code == 0
-    for words in ("3,000 rows of 9 bytes, 2 parameters", "convert", "Newton's method", "µs a move and chain", "in all"):
+    for words in (
+        "3,000 rows of 9 bytes, 2 parameters",
+        "convert",
+        "Newton's method",
+        "µs per step and chain",
+        "total",
+    ):
         assert words in out
     for words in ("Memory:", "--subset-size 200 is enough", "--exact", "The first fit converts", "--budget '"):
         assert words in out
@@ -169,8 +183,8 @@ def test_a_small_subset_and_dear_corrections_are_named(call, place):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "A model is needed, and only one. Pass --formula 'y ~ x', or --numpyro module:model."),
-        (["--formula", "late ~ x", "--numpyro", "a:b"], "A model is needed, and only one."),
+        ([], "Exactly one model is needed. Pass --formula 'y ~ x', or --numpyro module:model."),
+        (["--formula", "late ~ x", "--numpyro", "a:b"], "Exactly one model is needed."),
         (["--formula", "late ~ y"], "no column 'y'"),
         (["--formula", "late ~ x", "--subset-size", "4000"], "--subset-size 4000 exceeds the 3000 rows of the data."),
         (["--formula", "late ~ x", "--draws", "few"], "--draws 'few' is no whole number."),
@@ -186,34 +200,34 @@ def test_what_is_refused(call, place, options, said):
 
 # The model itself
 
-WORK = Work(1000, 10, {"survey": 1, "mode": 3}, moves=50, chains=2, gathered=0.25)
+WORK = Workload(1000, 10, {"survey": 1, "mode": 3}, moves=50, chains=2, gathered=0.25)
 COSTS = Costs({"survey": 1e-3, "mode": 2e-3}, move=0.1, gather=0.01, disk=2500.0, start=7.0, free=1e6)
 
 
 def test_a_pass_costs_what_takes_longer():
-    assert pass_seconds(WORK, COSTS, "mode", cold=False) == pytest.approx(2.0)
-    assert pass_seconds(WORK, COSTS, "mode", cold=True) == pytest.approx(4.0)
-    assert pass_seconds(WORK, COSTS, "mode", cold=True, workers=2) == pytest.approx(2.0 + 0.004)
+    assert estimate_pass(WORK, COSTS, "mode", cold=False) == pytest.approx(2.0)
+    assert estimate_pass(WORK, COSTS, "mode", cold=True) == pytest.approx(4.0)
+    assert estimate_pass(WORK, COSTS, "mode", cold=True, workers=2) == pytest.approx(2.0 + 0.004)
 
 
 def test_what_fits_into_memory_is_read_once():
-    assert phase_seconds(WORK, COSTS) == pytest.approx({"start": 7.0, "survey": 4.0, "mode": 6.0, "moves": 5.0})
-    large = with_rows(WORK, 10**5)
-    assert phase_seconds(large, COSTS) == pytest.approx({"start": 7.0, "survey": 400.0, "mode": 1200.0, "moves": 5.0})
-    assert total_seconds(large, COSTS) == pytest.approx(1612.0)
+    assert estimate_phases(WORK, COSTS) == pytest.approx({"start": 7.0, "survey": 4.0, "mode": 6.0, "moves": 5.0})
+    large = scale_rows(WORK, 10**5)
+    assert estimate_phases(large, COSTS) == pytest.approx({"start": 7.0, "survey": 400.0, "mode": 1200.0, "moves": 5.0})
+    assert estimate_total(large, COSTS) == pytest.approx(1612.0)
 
 
 def test_moves_wait_for_rows_only_where_these_are_slower():
-    assert move_seconds(WORK, COSTS) == 0.1
-    assert move_seconds(WORK, Costs(COSTS.row, 0.001, 0.01, 1.0, 0.0, 0.0)) == pytest.approx(0.005)
+    assert estimate_move(WORK, COSTS) == 0.1
+    assert estimate_move(WORK, Costs(COSTS.row, 0.001, 0.01, 1.0, 0.0, 0.0)) == pytest.approx(0.005)
 
 
 PEAK = """
 import json, sys
-from lwa.cli import main
-from lwa.forecast.machine import Peak
+from lwa.cli.app import main
+from lwa.backend.machine import PeakMemory
 sys.argv = ["lwa", *json.loads(sys.argv[1])]
-with Peak() as peak:
+with PeakMemory() as peak:
     try:
         main()
     except SystemExit as ended:
@@ -238,9 +252,9 @@ def test_memory_is_an_upper_bound_of_what_a_fit_holds(call, place, rows):
 
 
 def test_memory_that_a_container_may_use(tmp_path):
-    assert left_to_group(tmp_path) == float("inf")
+    assert read_cgroup_memory(tmp_path) == float("inf")
     for what, said in (("max", "1000"), ("current", "700"), ("stat", "anon 5\ninactive_file 100\n")):
         (tmp_path / f"memory.{what}").write_text(said + "\n")
-    assert left_to_group(tmp_path) == 400
+    assert read_cgroup_memory(tmp_path) == 400
     (tmp_path / "memory.max").write_text("max\n")
-    assert left_to_group(tmp_path) == float("inf")
+    assert read_cgroup_memory(tmp_path) == float("inf")

@@ -7,7 +7,7 @@ import pytest
 
 import lwa
 from lwa.data.data import lay_out
-from lwa.diagnostics.monte_carlo_error import effective_draws
+from lwa.diagnostics.autocorrelation import effective_draws
 from lwa.subsets import Gaussian, Swap
 from lwa.subsets.chain import SubsetChain
 from lwa.summaries.groups import OverGroups
@@ -112,7 +112,7 @@ def test_a_summary_of_rows_is_one_of_groups():
     few = SubsetChain(layout.full, statistic, Swap(1), Gaussian(), 0.1, 5, 1, 8)
     with jax.enable_x64(True):
         assert float(chain.start([0]).distance[0]) == pytest.approx(0.0, abs=1e-12)
-        U = few.of(np.array([[3, 1, 4, 100, 500]]))
+        U = few.assess(np.array([[3, 1, 4, 100, 500]]))
     rows = np.concatenate([np.arange(*layout.series.offsets[[g, g + 1]]) for g in (3, 1, 4, 100, 500)])
     expected = (Z[rows] - Z.mean()).sum() / (5 * layout.mean_size)
     assert np.asarray(U.total)[0, 0] / 5 == pytest.approx(expected)

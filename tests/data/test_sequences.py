@@ -12,17 +12,17 @@ from scipy.stats import chisquare
 import lwa
 from lwa.backend.random import Purpose, generator
 from lwa.data.data import lay_out
-from lwa.data.lead_in import measure_lead_in
-from lwa.diagnostics.monte_carlo_error import effective_draws
+from lwa.data.lead_in import extend_lead_in
+from lwa.diagnostics.autocorrelation import effective_draws
 from lwa.kernels import RandomWalk
 from lwa.rows.slots import to_columns
-from lwa.rows.units import windows_of
+from lwa.rows.units import build_windows
 from lwa.run import loop as blocks
-from lwa.run.plan import NO_STATISTIC
 from lwa.subsets import Fixed, Free, Gaussian, Window
 from lwa.subsets.windows.chain import WindowChain
 from lwa.summaries import Autocorrelations, Combine, Custom, MinMax, Moments, Quantiles
-from lwa.summaries.running_sums import running_sums
+from lwa.summaries.running_sums import compute_running_sums
+from lwa.summaries.summary import NO_STATISTIC
 from lwa.targets.calibration import calibrate, expansion_of
 from lwa.targets.reference import find_reference, log_posterior
 from lwa.targets.target import Target
@@ -118,7 +118,7 @@ def test_sums_over_segments_are_those_of_the_whole_series():
     model = layout.model
     with jax.enable_x64(True):
         reference = find_reference(model, layout.full, np.zeros(3), 1)
-        layout, _ = measure_lead_in(layout, reference.theta, reference.factor)
+        layout, _ = extend_lead_in(layout, reference.theta, reference.factor)
         points = reference.theta + np.random.default_rng(2).normal(size=(5, 3)) @ reference.factor.T
         found = log_posterior(model, layout.full, points)
     for theta, value in zip(points, found, strict=True):
@@ -138,7 +138,7 @@ def test_the_lead_in_is_as_long_as_the_model_remembers(beta):
     layout = lay_out(lwa.arma(1, 1), y)
     with jax.enable_x64(True):
         reference = find_reference(layout.model, layout.full, layout.given.ravel(layout.given.init), 1)
-        layout, memory = measure_lead_in(layout, reference.theta, reference.factor)
+        layout, memory = extend_lead_in(layout, reference.theta, reference.factor)
     found = memory.lead_in(1000, 60_000)
     limit = 0.01 * 1000 / 60_000**0.5  # in scores whose sd is 1
     k = np.arange(5000)
@@ -153,7 +153,7 @@ def test_a_model_without_memory_needs_no_lead_in():
     layout = lay_out(model, Y)
     with jax.enable_x64(True):
         reference = find_reference(layout.model, layout.full, np.zeros(1), 1)
-        _, memory = measure_lead_in(layout, reference.theta, reference.factor)
+        _, memory = extend_lead_in(layout, reference.theta, reference.factor)
     assert memory.lead_in(10, len(Y)) == 0
 
 
@@ -164,8 +164,8 @@ def arma():
     layout = lay_out(lwa.arma(1, 1), [y[:700], y[700:]])
     with jax.enable_x64(True):
         reference = find_reference(layout.model, layout.full, layout.given.ravel(layout.given.init), 1)
-        layout, memory = measure_lead_in(layout, reference.theta, reference.factor)
-        sums = running_sums(layout.given, layout.full, reference, curvature=True)
+        layout, memory = extend_lead_in(layout, reference.theta, reference.factor)
+        sums = compute_running_sums(layout.given, layout.full, reference, curvature=True)
     return layout, reference, memory, sums
 
 
@@ -174,7 +174,7 @@ def chain_of(arma, n=150, lead_in=None, own=False, **options):
     lead_in = memory.lead_in(n, len(layout)) if lead_in is None else lead_in
     calibration = calibrate(layout.model, reference, layout.power("calibrated", n), transport=True)
     return WindowChain(
-        windows_of(layout.rows, layout.series, n, lead_in), NO_STATISTIC, Window(), Gaussian(), np.inf, 1, 1, 16,
+        build_windows(layout.rows, layout.series, n, lead_in), NO_STATISTIC, Window(), Gaussian(), np.inf, 1, 1, 16,
         calibration, steps=n, sums=None if own else sums, **options,
     )  # fmt: skip
 
@@ -183,7 +183,7 @@ def test_running_sums_are_those_of_each_window(arma):
     """With a lead-in that is long enough, differences of running sums are what each window's own derivatives add to."""
     windows = np.array([0, 1, 400, 5000, 19_000 - 300])
     with jax.enable_x64(True):
-        quick, slow = chain_of(arma).sums_of(windows), chain_of(arma, lead_in=400, own=True).sums_of(windows)
+        quick, slow = chain_of(arma).find_sums(windows), chain_of(arma, lead_in=400, own=True).find_sums(windows)
     scale = np.abs(slow).max(0)
     np.testing.assert_allclose(quick / scale, slow / scale, atol=1e-8)
 
@@ -222,7 +222,7 @@ def test_end_windows_have_their_weight(arma, move):
     """ε = ∞: after many pages every window is as likely, the first and last of each series too."""
     layout = lay_out(AR, [np.arange(9.0), np.arange(7.0)])
     chain = WindowChain(
-        windows_of(layout.rows, layout.series, 4, 1), NO_STATISTIC, move, Gaussian(), np.inf, 1, 5, 64, steps=4
+        build_windows(layout.rows, layout.series, 4, 1), NO_STATISTIC, move, Gaussian(), np.inf, 1, 5, 64, steps=4
     )
     chains = range(200)
     seen = np.zeros(10, int)
@@ -240,7 +240,7 @@ def test_the_tape_brings_the_rows_of_every_new_window(arma):
     column = np.asarray(Y[:300])
     statistic = S0.prepare(column, np.array([300]))
     chain = WindowChain(
-        windows_of(layout.rows, layout.series, 20, 3), statistic, Window(), Gaussian(), 0.3, 1, 2, 50, steps=20,
+        build_windows(layout.rows, layout.series, 20, 3), statistic, Window(), Gaussian(), 0.3, 1, 2, 50, steps=20,
         column=column,
     )  # fmt: skip
     with jax.enable_x64(True):
@@ -306,7 +306,7 @@ def test_a_short_series_that_is_never_forgotten_is_looked_at_whole():
     layout = lay_out(lwa.Model(terms, ar_prior, AR.init, ordered=True), y)
     with jax.enable_x64(True):
         reference = find_reference(layout.model, layout.full, np.zeros(2), 1)
-        layout, memory = measure_lead_in(layout, reference.theta, reference.factor)
+        layout, memory = extend_lead_in(layout, reference.theta, reference.factor)
         found = log_posterior(layout.model, layout.full, np.array([[0.3, 0.1]]))
     assert memory.lead_in(2000, len(y), 1e-6) == len(memory.left)
     whole = -0.5 * ((y - 0.1 - 0.3 * np.cumsum(y) / 900) ** 2).sum() - 0.5 * (0.3**2 + 0.1**2) / 100.0
@@ -387,7 +387,7 @@ def test_subset_size_auto():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"subset_move": lwa.subsets.Swap(1)}, r"exchanges single rows, but these are ordered.*Window\(\)"),
+        ({"subset_move": lwa.subsets.Swap(1)}, r"exchanges single rows, but these rows are ordered.*Window\(\)"),
         ({"leverage": True}, r"leverage=True draws single rows.*Leave it out"),
         ({"summary": lwa.summaries.Counts()}, r"summary=Counts\(...\) summarises rows one by one"),
         ({"summary": Custom(lambda y: y[: 3 + int(y[0] > 0)])}, r"numbers for a window, but \d for all rows"),

@@ -12,10 +12,12 @@ import pytest
 
 import lwa
 from lwa.data.data import lay_out
-from lwa.diagnostics.draws import spread_evenly
-from lwa.diagnostics.gradients import Places, add_block, choose_precision, score
-from lwa.diagnostics.monte_carlo_error import SCARCE, effective_draws, standard_error_of_mean
-from lwa.diagnostics.stein import Evidence, effects, effects_in_worst_directions
+from lwa.diagnostics.autocorrelation import SCARCE_DRAWS, effective_draws, standard_error_of_mean
+from lwa.diagnostics.draws import choose_points
+from lwa.diagnostics.gradients import choose_precision, score
+from lwa.diagnostics.stein import Evidence, measure_effects, measure_worst_directions
+from lwa.models.jax_likelihood import add_block
+from lwa.models.sums import Places
 from lwa.rows import as_rows
 from lwa.user.progress import Display
 from tests.support import MODEL, SEVERAL, Y
@@ -271,7 +273,7 @@ def test_the_standard_error_is_that_of_an_autoregression():
     worth = np.mean([effective_draws(run) for run in z])
     assert worth == pytest.approx(2000 * (1 - rho) / (1 + rho), rel=0.1)
     told = np.mean([standard_error_of_mean(run) for run in z])
-    assert told == pytest.approx(z.mean((1, 2)).std() * (1 + SCARCE / worth), rel=0.12)
+    assert told == pytest.approx(z.mean((1, 2)).std() * (1 + SCARCE_DRAWS / worth), rel=0.12)
     assert standard_error_of_mean(np.ones((2, 10, 1))).tolist() == [0.0]
 
 
@@ -287,7 +289,7 @@ def test_worst_directions_are_not_chosen_for_their_noise():
     draws = rng.normal(size=(2, 400, d))
     halves = [Evidence(z[None], z[::2], -z[::2]) for z in draws]
     assert np.linalg.eigvalsh(np.cov(draws[0], rowvar=False))[-1] > 1.6
-    found = effects_in_worst_directions(*halves)
+    found = measure_worst_directions(*halves)
     assert np.all(np.abs(found.log_ratio) < 3.5 * found.log_ratio_error)
     assert abs(found.shift[0]) < 3.5 * found.shift_error[0]
 
@@ -299,7 +301,7 @@ def test_a_gaussian_posterior_is_found_whatever_the_draws():
     precision = root @ root.T + np.eye(3)
     draws = rng.standard_exponential((2, 500, 3)) - 1.0
     points = draws.reshape(-1, 3)[::3]
-    found = effects(Evidence(draws, points, -(points - mu) @ precision), np.eye(3))
+    found = measure_effects(Evidence(draws, points, -(points - mu) @ precision), np.eye(3))
     sd = np.sqrt(np.diag(np.linalg.inv(precision)))
     np.testing.assert_allclose(found.shift, (draws.mean((0, 1)) - mu) / sd, rtol=1e-8)
     np.testing.assert_allclose(np.exp(found.log_ratio), draws.std((0, 1)) / sd, rtol=1e-8)
@@ -307,10 +309,10 @@ def test_a_gaussian_posterior_is_found_whatever_the_draws():
 
 
 def test_points_are_spread_over_chains_and_draws():
-    where = spread_evenly(np.zeros((4, 1000, 2)), None)
+    where = choose_points(np.zeros((4, 1000, 2)), None)
     assert len(np.unique(where)) == 300
     np.testing.assert_allclose(np.bincount(where // 1000), 75, atol=1)
-    assert spread_evenly(np.zeros((2, 60, 2)), None).tolist() == list(range(120))
+    assert choose_points(np.zeros((2, 60, 2)), None).tolist() == list(range(120))
 
 
 @pytest.mark.parametrize("moves", [300, 20])
@@ -533,9 +535,9 @@ def test_exact_draws_of_two_modes_pass_and_are_called_not_gaussian():
 @pytest.mark.slow
 def test_a_fit_certifies_itself():
     """`fit.certify()` is `lwa.certify` with the fit's own model and rows; a loaded run asks for them."""
-    from lwa.rivals.demo import logistic
+    from lwa.rivals.problems import simulate_logistic
 
-    model, data, _ = logistic(20_000, 3, seed=1)
+    model, data, *_ = simulate_logistic(20_000, seed=1, parameters=3)
     options = dict(subset_size=500, draws=500, tune=200, seed=1, progress=False)
     good = lwa.sample(model, data, target="calibrated", **options)
     assert good.certify(progress=False).passed

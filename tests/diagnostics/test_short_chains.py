@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import lwa
-from lwa.diagnostics.running import moments_of, superchain_of
-from lwa.diagnostics.short_chains import longer, remembering, scarcely_moving
+from lwa.diagnostics.running import assign_superchains, collect_moments
+from lwa.diagnostics.short_chains import describe_remembered_starts, describe_slow_chains, round_up
 from tests.support import sample
 
 CHAINS, DRAWS, K, SUPERCHAINS = 256, 20, 5, 16
@@ -30,14 +30,16 @@ def autoregression(rho, draws, seed=0, start=0.0):
 
 
 def moments(values):
-    return moments_of({"x": values})
+    return collect_moments({"x": values})
 
 
 def test_settled_chains_are_left_alone():
     """One in a hundred may be suspected: none of 100 here, whatever their length."""
-    assert not [seed for seed in range(50) if remembering(moments(independent(seed)), SUPERCHAINS, NAMES, 100)]
+    assert not [
+        seed for seed in range(50) if describe_remembered_starts(moments(independent(seed)), SUPERCHAINS, NAMES, 100)
+    ]
     single = [moments(independent(seed)[:, :1]) for seed in range(50)]
-    assert not [one for one in single if remembering(one, SUPERCHAINS, NAMES, 100)]
+    assert not [one for one in single if describe_remembered_starts(one, SUPERCHAINS, NAMES, 100)]
 
 
 @pytest.mark.parametrize("draws", [1, DRAWS])
@@ -45,35 +47,35 @@ def test_a_start_that_is_remembered_is_seen(draws):
     """A quarter of an sd of each superchain's start, in one of five parameters: no chain shows it by itself."""
     values = independent(1)[:, :draws]
     starts = 2 * np.random.default_rng(2).normal(size=SUPERCHAINS)
-    values[:, :, 3] += 0.25 * starts[superchain_of(CHAINS, SUPERCHAINS)][:, None]
-    told = remembering(moments(values), SUPERCHAINS, NAMES, 300)
+    values[:, :, 3] += 0.25 * starts[assign_superchains(CHAINS, SUPERCHAINS)][:, None]
+    told = describe_remembered_starts(moments(values), SUPERCHAINS, NAMES, 300)
     assert "Chains still remember where they began: nested R-hat of beta[3] is 1." in told
     assert told.endswith("Pass tune=600.")
 
 
 def test_without_shared_starts_nothing_is_said_of_them():
-    assert remembering(moments(100 * independent(1)), None, NAMES, 1) == ""
-    assert remembering(moments(independent(1)[:16]), 16, NAMES, 1) == ""
+    assert describe_remembered_starts(moments(100 * independent(1)), None, NAMES, 1) == ""
+    assert describe_remembered_starts(moments(independent(1)[:16]), 16, NAMES, 1) == ""
 
 
 def test_draws_that_span_too_little():
-    told = scarcely_moving(moments(autoregression(0.95, 30)), ["x"], 2, 1000)
-    assert told.startswith("Each chain has 30 draws and needs about ")
-    assert "of x: too few" in told
-    assert scarcely_moving(moments(autoregression(0.5, 30)), ["x"], 2, 1000) == ""
+    told = describe_slow_chains(moments(autoregression(0.95, 30)), ["x"], 2, 1000)
+    assert told.startswith("Each chain has 30 draws, and the autocorrelation time of x is about ")
+    assert "draws: too few" in told
+    assert describe_slow_chains(moments(autoregression(0.5, 30)), ["x"], 2, 1000) == ""
 
 
 def test_a_tune_that_spans_too_little():
     state = moments(autoregression(0.9, 400))
-    told = scarcely_moving(state, ["x"], 10, 300)
-    assert told.startswith("tune=300 is less than 3 times what a chain needs to forget where it was, about 1")
-    assert scarcely_moving(state, ["x"], 10, 3000) == ""
-    assert scarcely_moving(moments(autoregression(0.5, 400)), ["x"], 1, 0) == ""  # of 400 draws it spoils a few
+    told = describe_slow_chains(state, ["x"], 10, 300)
+    assert told.startswith("tune=300 is less than 3 autocorrelation times of x, each about 1")
+    assert describe_slow_chains(state, ["x"], 10, 3000) == ""
+    assert describe_slow_chains(moments(autoregression(0.5, 400)), ["x"], 1, 0) == ""  # of 400 draws it spoils a few
 
 
 @pytest.mark.parametrize(("moves", "expected"), [(3, 10), (87, 87), (123, 130), (1999, 2000), (4321, 4400)])
 def test_numbers_that_are_asked_for_are_round(moves, expected):
-    assert longer(moves) == expected
+    assert round_up(moves) == expected
 
 
 @pytest.mark.filterwarnings("ignore::lwa.LwaWarning")

@@ -9,7 +9,7 @@ import pytest
 
 import lwa
 from lwa.diagnostics.certificate import Finding
-from lwa.diagnostics.transitions import MOST_PROPOSALS, moves, proposals, transition
+from lwa.diagnostics.transitions import MOST_PROPOSALS, draw_proposals, measure_transition, score_moves
 from tests.diagnostics.test_certificate import CHAINS, DRAWS, QUIET, SEEDS, WRONG, between_modes, judged
 
 GRID = (np.arange(2000) + 0.5) / 2000
@@ -25,8 +25,8 @@ def quantiles(inverse):
 def tried(starts, log_density):
     """What moves do to draws of one parameter, given in units of their own mean and sd, with as many ends."""
     ends = quantiles(NORMAL.inv_cdf)
-    found = moves(starts, ends, log_density(starts[:, 0]), log_density(ends[:, 0]))
-    return found, transition(found, starts.reshape(2, -1, 1), np.ones((1, 1)))
+    found = score_moves(starts, ends, log_density(starts[:, 0]), log_density(ends[:, 0]))
+    return found, measure_transition(found, starts.reshape(2, -1, 1), np.ones((1, 1)))
 
 
 # By integration
@@ -34,10 +34,10 @@ def tried(starts, log_density):
 
 def test_all_moves_are_accepted_where_the_gaussian_is_the_posterior():
     rng = np.random.default_rng(1)
-    starts, ends, draws = rng.normal(size=(300, 3)), proposals(300, 3), rng.normal(size=(4, 1000, 3))
-    found = moves(starts, ends, 7.0 - 0.5 * (starts**2).sum(1), 7.0 - 0.5 * (ends**2).sum(1))
+    starts, ends, draws = rng.normal(size=(300, 3)), draw_proposals(300, 3), rng.normal(size=(4, 1000, 3))
+    found = score_moves(starts, ends, 7.0 - 0.5 * (starts**2).sum(1), 7.0 - 0.5 * (ends**2).sum(1))
     np.testing.assert_allclose(found.accepted, 1.0, rtol=1e-13)
-    change = transition(found, draws, np.diag([1.0, 10.0, 100.0]))
+    change = measure_transition(found, draws, np.diag([1.0, 10.0, 100.0]))
     np.testing.assert_allclose(change.moved, 0.0, atol=1e-10)
     np.testing.assert_allclose(change.widened, 0.0, atol=1e-12)
     assert change.rejected < 1e-12
@@ -85,12 +85,12 @@ def test_wide_draws_are_drawn_in():
 
 
 def test_proposals_are_standard_normal_and_always_the_same():
-    ends = proposals(400, 5)
-    np.testing.assert_array_equal(ends, proposals(400, 5))
+    ends = draw_proposals(400, 5)
+    np.testing.assert_array_equal(ends, draw_proposals(400, 5))
     levels = np.vectorize(NORMAL.cdf)(ends)
     np.testing.assert_array_equal(np.sort((400 * levels).astype(int), axis=0), np.tile(np.arange(400), (5, 1)).T)
     assert np.abs(np.corrcoef(ends, rowvar=False) - np.eye(5)).max() < 0.15
-    assert len(proposals(10**5, 1)) == MOST_PROPOSALS
+    assert len(draw_proposals(10**5, 1)) == MOST_PROPOSALS
 
 
 @pytest.mark.parametrize("scale", [1.0, 2.0])
@@ -103,7 +103,7 @@ def test_standard_errors_are_those_of_repetitions(scale):
         draws, ends = (theta - mean) / sd, rng.normal(size=(300, 2))
         starts = draws.reshape(-1, 2)[:2000:7]
         density = (-0.5 * ((mean + sd * z) ** 2).sum(1) for z in (starts, ends))
-        found.append(transition(moves(starts, ends, *density), draws, np.eye(2)))
+        found.append(measure_transition(score_moves(starts, ends, *density), draws, np.eye(2)))
     for name in ("moved", "widened"):
         values, errors = (np.array([getattr(one, name + end) for one in found]) for end in ("", "_error"))
         assert np.all(np.abs(values.std(0) / errors.mean(0) - 0.9) < 0.2), (name, values.std(0), errors.mean(0))
@@ -113,7 +113,9 @@ def test_more_starts_than_ends_give_the_same():
     rng = np.random.default_rng(1)
     starts, ends = quantiles(NORMAL.inv_cdf), rng.normal(size=(200, 1))
     few, many = (
-        transition(moves(starts, part, -np.abs(starts[:, 0]), -np.abs(part[:, 0])), starts[None], np.ones((1, 1)))
+        measure_transition(
+            score_moves(starts, part, -np.abs(starts[:, 0]), -np.abs(part[:, 0])), starts[None], np.ones((1, 1))
+        )
         for part in (ends, np.tile(ends, (10, 1)))
     )
     for name in ("moved", "widened", "rejected"):
@@ -121,8 +123,8 @@ def test_more_starts_than_ends_give_the_same():
 
 
 def test_moves_to_where_the_posterior_is_not_a_number_are_refused():
-    starts, ends = np.zeros((20, 1)), proposals(20, 1)
-    found = moves(starts, ends, np.zeros(20), np.where(ends[:, 0] > 0, np.nan, -0.5 * ends[:, 0] ** 2))
+    starts, ends = np.zeros((20, 1)), draw_proposals(20, 1)
+    found = score_moves(starts, ends, np.zeros(20), np.where(ends[:, 0] > 0, np.nan, -0.5 * ends[:, 0] ** 2))
     assert np.all(found.accepted[:, ends[:, 0] > 0] == 0.0)
     assert np.all(found.accepted[:, ends[:, 0] < 0] > 0.99)
 
@@ -131,8 +133,8 @@ def test_nothing_is_claimed_where_no_move_is_accepted():
     rng = np.random.default_rng(1)
     draws = rng.normal(size=(2, 100, 1))
     starts = draws.reshape(-1, 1)
-    found = moves(starts, proposals(200, 1), np.zeros(200), np.full(200, -np.inf))
-    change = transition(found, draws, np.ones((1, 1)))
+    found = score_moves(starts, draw_proposals(200, 1), np.zeros(200), np.full(200, -np.inf))
+    change = measure_transition(found, draws, np.ones((1, 1)))
     assert change.rejected == 1.0
     assert np.all(np.abs([change.moved, change.widened]) < 3 * np.array([change.moved_error, change.widened_error]))
 

@@ -13,14 +13,15 @@ from scipy import stats
 
 import lwa
 from lwa.data.data import lay_out
-from lwa.diagnostics.gradients import Places, Sums, add_block
 from lwa.models.glm.expressions import read_expression
 from lwa.models.glm.formula import read_formula
 from lwa.models.glm.learning import Running
+from lwa.models.jax_likelihood import add_block
+from lwa.models.sums import Places, ScoreSums
 from lwa.rows import convert
 from lwa.rows.memory import ArrayRows
 from lwa.rows.slots import fill_up
-from lwa.targets.reference import find_reference, sums_over
+from lwa.targets.reference import find_reference, sum_batches
 
 N = 400
 RNG = np.random.default_rng(7)
@@ -711,12 +712,12 @@ def test_derivatives_through_predictors_are_those_of_all_parameters(formula, fam
         start = model.ravel(model.init)
         counts = rng.integers(0, 3, 150).astype(float)
         for theta in start + 0.3 * rng.normal(size=(3, d)):
-            ours, theirs = (sums_over(one, [batch], theta, counts) for one in (model, plain))
+            ours, theirs = (sum_batches(one, [batch], theta, counts) for one in (model, plain))
             for mine, other in zip(ours, theirs, strict=True):
                 np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-9 * np.abs(other).max())
         points = start + 0.3 * rng.normal(size=(7, d))
         places = Places(points, points[:2], points[3:])
-        zero = Sums(np.zeros(2), np.zeros((7, d)), np.zeros(4))
+        zero = ScoreSums(np.zeros(2), np.zeros((7, d)), np.zeros(4))
         filled = fill_up(batch, 200, np.float64)
         ours, theirs = (add_block(one, zero, places, *filled) for one in (model, plain))
         for mine, other in zip(ours, theirs, strict=True):

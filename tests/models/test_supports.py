@@ -10,10 +10,10 @@ from numpyro.distributions import constraints
 from scipy.special import gammaln
 
 import lwa
-from lwa.diagnostics.draws import draws_of
-from lwa.diagnostics.monte_carlo_error import standard_error_of_mean
+from lwa.diagnostics.autocorrelation import standard_error_of_mean
+from lwa.diagnostics.draws import collect_draws
 from lwa.models.check import named
-from lwa.models.supports import SUPPORTS, Support, support_of
+from lwa.models.supports import CONSTRAINTS, Support, build_support
 
 # The maps
 
@@ -66,12 +66,12 @@ def kinds():
 
 
 def test_every_name_is_tried():
-    assert {kind[0] for kind in KINDS.values() if isinstance(kind[0], str)} >= set(SUPPORTS) - {"real"}
+    assert {kind[0] for kind in KINDS.values() if isinstance(kind[0], str)} >= set(CONSTRAINTS) - {"real"}
 
 
 @kinds()
 def test_the_jacobian_is_the_numerical_one(constraint, shape, coordinates, size):
-    support = support_of("x", shape, constraint)
+    support = build_support("x", shape, constraint)
     assert support.size == size
     free = np.random.default_rng(1).normal(size=size)
     step = 1e-5 * np.eye(size)
@@ -88,7 +88,7 @@ def test_the_jacobian_is_the_numerical_one(constraint, shape, coordinates, size)
 @kinds()
 @pytest.mark.parametrize("x64", [False, True], ids=["JAX's default", "x64"])
 def test_float32_is_kept_and_close_to_float64(constraint, shape, coordinates, size, x64):
-    support = support_of("x", shape, constraint)
+    support = build_support("x", shape, constraint)
     free = np.random.default_rng(2).normal(size=support.free_shape)
     with jax.enable_x64(True):
         value, log_jacobian = support.constrain(jnp.asarray(free)), support.log_jacobian(jnp.asarray(free))
@@ -103,7 +103,7 @@ def test_float32_is_kept_and_close_to_float64(constraint, shape, coordinates, si
 
 @kinds()
 def test_values_come_back_from_many_draws(constraint, shape, coordinates, size):
-    support = support_of("x", shape, constraint)
+    support = build_support("x", shape, constraint)
     free = np.random.default_rng(3).normal(size=(4, 25, size))
     with jax.enable_x64(True):
         values = np.asarray(support.constrain(jnp.asarray(free.reshape(4, 25, *support.free_shape))))
@@ -410,13 +410,13 @@ def test_a_run_without_constraints_keeps_none():
 def test_a_certificate_takes_the_draws_as_they_were_moved(fit):
     model = fit.origin.model
     together = np.concatenate(list(fit.unconstrained.values()), axis=-1)
-    assert draws_of(model, fit).tobytes() == together.tobytes()
-    np.testing.assert_allclose(draws_of(model, fit.idata), together, atol=1e-6)  # the round trip
-    np.testing.assert_allclose(draws_of(model, dict(fit.posterior)), together, atol=1e-6)
+    assert collect_draws(model, fit).tobytes() == together.tobytes()
+    np.testing.assert_allclose(collect_draws(model, fit.idata), together, atol=1e-6)  # the round trip
+    np.testing.assert_allclose(collect_draws(model, dict(fit.posterior)), together, atol=1e-6)
     bounded = {**model.constraints, "rate": constraints.interval(0, 100)}
     other = lwa.Model(five_log_likelihood, five_log_prior, model.init, constraints=bounded)
     expected = np.log(fit.posterior["rate"] / (100 - fit.posterior["rate"]))
-    np.testing.assert_allclose(draws_of(other, fit)[..., other.scalar_names.index("rate~")], expected, rtol=1e-6)
+    np.testing.assert_allclose(collect_draws(other, fit)[..., other.scalar_names.index("rate~")], expected, rtol=1e-6)
 
 
 SCALE_N = 100_000

@@ -14,7 +14,7 @@ from numpyro.infer import MCMC, NUTS
 from scipy import stats
 
 import lwa
-from lwa.diagnostics.monte_carlo_error import standard_error_of_mean
+from lwa.diagnostics.autocorrelation import standard_error_of_mean
 
 CHAINS, WARMUP, DRAWS = 4, 300, 500
 """Of NUTS, one after the other: side by side, each would wait for the longest tree."""

@@ -11,6 +11,7 @@ import pytest
 
 import lwa
 from lwa.rivals import Metropolis
+from lwa.rivals.problems import simulate_arma
 from lwa.rivals.record import Record, Steps
 from lwa.run import loop as blocks
 from tests.rivals import conjugate
@@ -122,17 +123,11 @@ def test_groups_are_units():
 
 @pytest.mark.slow
 def test_a_sequence_by_all_its_rows():
-    fit = run("metropolis", lwa.arma(1, 1), arma_series(), draws=1500, chains=4)
+    fit = run("metropolis", lwa.arma(1, 1), simulate_arma(2000, 1).data, draws=1500, chains=4)
     assert fit.posterior["ar"].shape == (4, 1500, 1)
     assert fit.certify(progress=False).outcome != "fail"
     with pytest.raises(lwa.InputError, match=r"austerity does not apply: it .*ordered"):
-        run("austerity", lwa.arma(1, 1), arma_series())
-
-
-def arma_series():
-    from lwa.rivals.problems import arma_series
-
-    return arma_series(2000, 1)
+        run("austerity", lwa.arma(1, 1), simulate_arma(2000, 1).data)
 
 
 def test_budgets():

@@ -12,7 +12,7 @@ import pytest
 import lwa
 from lwa.errors import InputError
 from lwa.rivals import Firefly, JaakkolaJordan, StudentT, bounds, engine, firefly
-from lwa.rivals.demo import logistic
+from lwa.rivals.problems import simulate_logistic
 from lwa.rivals.firefly import Own, log_expm1
 from lwa.rivals.problem import Gaussian, Problem
 from lwa.rows.units import Stretch
@@ -258,7 +258,7 @@ def test_a_planted_bug_is_seen(bug):
 
 @pytest.mark.slow
 def test_few_rows_a_step():
-    demo = logistic(100_000, 10, seed=1)
+    demo = simulate_logistic(100_000, seed=1, parameters=10)
     run = lwa.rivals.sample(
         "firefly", demo.model, demo.data, bound=JaakkolaJordan(), draws=1000, tune=500, seed=1, progress=False
     )
@@ -271,7 +271,7 @@ def test_few_rows_a_step():
 @pytest.mark.slow
 def test_no_step_copies_what_has_n_entries():
     N, d = 12_347, 2
-    demo = logistic(N, d, seed=1)
+    demo = simulate_logistic(N, seed=1, parameters=d)
     eye = jnp.eye(d)
     gaussian = Gaussian(jnp.zeros(d), None, None, eye, eye)
     problem = Problem(demo.model, N, jax.tree.map(jnp.asarray, demo.data), 1.0, gaussian)

@@ -378,7 +378,7 @@ class Killed(BaseException):
 def stop_after(monkeypatch, writes, error):
     """The next write after so many raises, half-way through."""
     done = []
-    write = shards.write
+    write = shards.write_rows
 
     def failing(file, rows):
         done.append(rows)
@@ -387,7 +387,7 @@ def stop_after(monkeypatch, writes, error):
             raise error
         write(file, rows)
 
-    monkeypatch.setattr(shards, "write", failing)
+    monkeypatch.setattr(shards, "write_rows", failing)
     return done
 
 
@@ -506,16 +506,16 @@ def test_a_process_that_is_killed(tmp_path):
         f"""
         import os, signal
         from lwa.rows import convert
-        from lwa.rows import conversion, shards
+        from lwa.rows.store import conversion, shards
         conversion.SHARD_BYTES = {conversion.SHARD_BYTES}
-        write, count = shards.write, []
+        write, count = shards.write_rows, []
         def dying(file, rows):
             count.append(0)
             if len(count) == 33:
                 file.write(rows.data[:1]); file.flush()
                 os.kill(os.getpid(), signal.SIGKILL)
             write(file, rows)
-        shards.write = dying
+        shards.write_rows = dying
         convert({str(path)!r}, {str(tmp_path / "store")!r}, progress=False)
         """
     )

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from lwa.backend.random import Purpose
-from lwa.rows import as_rows, mapped, write_store
-from lwa.rows.chunked import Chunked
+from lwa.rows import as_rows, memory, write_store
+from lwa.rows.memory import Chunked
 from lwa.run.settings import Swap
 from lwa.subsets.chain import SubsetChain
 from lwa.subsets.weights import as_weight
-from lwa.summaries.per_row import Statistic, nothing
+from lwa.summaries.summary import NO_STATISTIC
 
 NUMBERS = np.random.default_rng(0).normal(size=(30_000, 3)).astype(np.float32)
 
@@ -35,13 +35,13 @@ def store(folder, shard_bytes=100_000):
 def reads(monkeypatch):
     """Positions within a file of every gather."""
     found = []
-    plain = mapped.gather
+    plain = memory.gather
 
     def recorded(array, indices):
         found.append((array.__array_interface__["data"][0], indices.copy()))
         return plain(array, indices)
 
-    monkeypatch.setattr(mapped, "gather", recorded)
+    monkeypatch.setattr(memory, "gather", recorded)
     return found
 
 
@@ -67,9 +67,7 @@ def test_a_page_of_candidates_is_one_sorted_read(rows, reads):
             taken.append(indices)
             return rows.take(indices)
 
-    chain = SubsetChain(
-        Counted(), Statistic(nothing, np.empty(0), np.empty(0)), Swap(2), as_weight("gaussian"), 1.0, 50, 1, 64
-    )
+    chain = SubsetChain(Counted(), NO_STATISTIC, Swap(2), as_weight("gaussian"), 1.0, 50, 1, 64)
     candidates, batch = chain.candidates([0, 1, 2], 0, Purpose.SUBSET)
     assert [len(indices) for indices in taken] == [64 * 3 * 2]
     assert all((np.diff(positions) >= 0).all() for _, positions in reads)
@@ -100,12 +98,12 @@ def watched(tmp_path, monkeypatch, waits):
     file = column.files[0]
     file.mapping = Watched(file.mapping)
     told = iter(waits)
-    monkeypatch.setattr(mapped, "waits", lambda: next(told))
+    monkeypatch.setattr(memory, "count_waits", lambda: next(told))
     return column, file.mapping.advised
 
 
 def test_rows_are_asked_for_ahead_once_a_gather_had_to_wait(tmp_path, monkeypatch):
-    monkeypatch.setattr(mapped, "WATCHED", 2)
+    monkeypatch.setattr(memory, "WATCHED", 2)
     column, advised = watched(tmp_path, monkeypatch, [0, 0, 0, 5, 5, 5])
     indices = np.array([29_999, 0, 1, 20_000])
     for asked in (0, 0, 3, 6, 6):  # never; after the wait twice, a page for rows 0 and 1; then it is left to find out
@@ -123,12 +121,12 @@ def test_waits_are_those_for_the_disk(tmp_path):
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    before = mapped.waits()
+    before = memory.count_waits()
     column = Chunked((np.load(path, mmap_mode="r"),))
     np.testing.assert_array_equal(column.take(np.array([20_000])), NUMBERS[[20_000]])
-    if mapped.waits() == before:
+    if memory.count_waits() == before:
         pytest.skip("this disk is memory")
-    assert column.files[0].asking == mapped.WATCHED
+    assert column.files[0].asking == memory.WATCHED
 
 
 def mapped_kib():
@@ -136,7 +134,7 @@ def mapped_kib():
 
 
 def test_a_pass_lets_go_of_what_is_behind_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("lwa.rows.chunked.HELD_BYTES", 2**20)
+    monkeypatch.setattr("lwa.rows.memory.HELD_BYTES", 2**20)
     np.save(tmp_path / "rows.npy", np.arange(2**23, dtype=np.float32))  # 32 MiB
     before, most, rows = mapped_kib(), 0, as_rows(tmp_path / "rows.npy")
     held = []
@@ -150,7 +148,7 @@ def test_a_pass_lets_go_of_what_is_behind_it(tmp_path, monkeypatch):
 
 
 def test_what_was_written_to_a_private_mapping_stays(tmp_path, monkeypatch):
-    monkeypatch.setattr("lwa.rows.chunked.HELD_BYTES", 1)
+    monkeypatch.setattr("lwa.rows.memory.HELD_BYTES", 1)
     np.save(tmp_path / "rows.npy", np.zeros(2**16))
     mine = np.load(tmp_path / "rows.npy", mmap_mode="c")
     mine += 1.0

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from lwa.errors import DataError, InputError
 from lwa.rows import Rows, as_rows
-from lwa.rows.chunked import Chunked
+from lwa.rows.memory import Chunked
 
 DTYPES = st.sampled_from([np.bool_, np.int8, np.uint64, np.float16, np.float32, np.float64, np.dtype(">f8")])
 SHAPES = hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=9)
@@ -67,10 +67,10 @@ def test_runs_are_rows_in_a_row(order, tmp_path):
     first = np.array([31, 0, 7, 7])
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
     for chunks in ((array,), (array[:10], array[10:]), (mapped,), (array[:, ::2],)):
-        found, whole = Chunked(chunks).runs(first, 9), np.concatenate(chunks)
+        found, whole = Chunked(chunks).take_runs(first, 9), np.concatenate(chunks)
         assert found.dtype == np.float64
         np.testing.assert_array_equal(found, [whole[at : at + 9] for at in first])
-    by_name = as_rows({"x": array, "y": array[:, 0]}).runs(first, 9)
+    by_name = as_rows({"x": array, "y": array[:, 0]}).take_runs(first, 9)
     np.testing.assert_array_equal(by_name["y"], by_name["x"][..., 0])
 
 

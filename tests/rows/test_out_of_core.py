@@ -15,14 +15,14 @@ FIT = """
 import json, sys
 import jax, jax.numpy as jnp
 import lwa
-from lwa.forecast.machine import Peak
+from lwa.backend.machine import PeakMemory
 from lwa.rows import open_store
 
 def log_likelihood(beta, rows):
     return -jax.nn.softplus((1.0 - 2.0 * rows["y"]) * sum(beta[i] * rows[f"x{i}"] for i in range(10)))
 
 model = lwa.Model(log_likelihood, lambda beta: -0.5 * jnp.sum(beta**2) / 25.0, init=jnp.zeros(10))
-with Peak() as peak:
+with PeakMemory() as peak:
     fit = lwa.sample(model, open_store(sys.argv[1]), subset_size=100, draws=2000, thinning=1, seed=1, progress=False)
     fit.certify(points=80, progress=False)
 print(json.dumps([peak.bytes, fit.attributes["rows"]]))

@@ -8,8 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from lwa.errors import DataError
 from lwa.rows import Survey, as_rows, survey
-from lwa.rows.passes import ALIGNED
-from lwa.rows.survey import visited
+from lwa.rows.passes import ALIGNED, visited
 
 FINITE = hnp.arrays(
     np.float32, hnp.array_shapes(min_dims=1, max_dims=2, max_side=20), elements=st.floats(-9, 9, width=32)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lwa.errors import DataError
 from lwa.rows import as_rows, survey
-from lwa.rows.chunked import Chunked
+from lwa.rows.memory import Chunked
 
 TABLES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "arrow": pa.table}
 COLUMN_KINDS = st.sampled_from([np.bool_, np.int8, np.uint16, np.int64, np.float32, np.float64])
@@ -44,7 +44,7 @@ def test_a_chunked_column_is_the_joined_column(chunking, data):
     stop = data.draw(st.integers(start + 1, len(array)))
     assert len(column) == len(array)
     np.testing.assert_array_equal(column.take(indices), array[indices])
-    np.testing.assert_array_equal(column.span(start, stop), array[start:stop])
+    np.testing.assert_array_equal(column.view(start, stop), array[start:stop])
 
 
 @pytest.mark.parametrize("bad", [4, -5])

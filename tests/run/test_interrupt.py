@@ -13,7 +13,7 @@ import pytest
 
 import lwa
 from lwa.rows.memory import ArrayRows
-from lwa.user.progress import interruptible
+from lwa.user.progress import catch_interrupts
 from tests.support import MODEL, Y, run, sample
 
 ROOT = Path(__file__).parents[2]
@@ -105,7 +105,7 @@ def press_ctrl_c():
 
 
 def test_a_second_ctrl_c_interrupts_at_once():
-    with interruptible() as interruption:
+    with catch_interrupts() as interruption:
         press_ctrl_c()
         assert interruption.asked
         with pytest.raises(KeyboardInterrupt):
@@ -116,7 +116,7 @@ def test_elsewhere_than_in_the_main_thread_signals_are_left_alone():
     handler, found = signal.getsignal(signal.SIGINT), []
 
     def elsewhere():
-        with interruptible() as interruption:
+        with catch_interrupts() as interruption:
             found.append((signal.getsignal(signal.SIGINT), interruption.asked))
 
     thread = threading.Thread(target=elsewhere)

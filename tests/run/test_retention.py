@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lwa
-from lwa.diagnostics.running import CELLS, REACH
+from lwa.diagnostics.running import SKETCH_CELLS, SKETCH_REACH
 from lwa.run import retention
 from lwa.run.retention import Memory, Retention, retention_of
 from lwa.run.settings import Settings
@@ -36,7 +36,7 @@ def same_summary(fit, whole):
         np.testing.assert_allclose(table["sd"][own], sd, rtol=1e-10)
         for column, share in (("eti89_lb", 0.055), ("median", 0.5), ("eti89_ub", 0.945)):
             expected = np.quantile(flat, share, axis=0, method="lower")
-            cell = 2 * REACH / CELLS * fit.running.sketch.scale[own]
+            cell = 2 * SKETCH_REACH / SKETCH_CELLS * fit.running.sketch.scale[own]
             assert (np.abs(table[column][own] - expected) <= 1.001 * cell).all()
             assert (cell < 0.01 * sd).all()
     ours, theirs = fit.nested_rhat(), whole.nested_rhat()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lwa
-from lwa.diagnostics.running import superchain_of
+from lwa.diagnostics.running import assign_superchains
 from lwa.run.starts import ATTEMPTS
 from tests.support import Y, log_likelihood, log_prior, run, sample
 
@@ -130,7 +130,7 @@ def test_many_chains_begin_together_in_superchains(chains):
         assert len(set(first.tolist())) == chains
         assert fit.attributes["superchains"] is None
         return
-    group = superchain_of(chains, 16)
+    group = assign_superchains(chains, 16)
     assert fit.attributes["superchains"] == 16
     means = np.array([first[group == k].mean() for k in range(16)])
     np.testing.assert_allclose(first, means[group], atol=1e-4)

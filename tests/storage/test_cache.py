@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from lwa.storage import cache as user_cache
-from lwa.storage.cache import FROM, THEIR_OWN, prune
+from lwa.storage import cache
+from lwa.storage.cache import LEAST_SECONDS, USER_SETTINGS, remove_oldest
 
 COMPILES = """
-from lwa.user_cache import kept_programs
-with kept_programs() as folder:
+from lwa.storage.cache import keep_programs
+with keep_programs() as folder:
     import jax
     from jax import monitoring
     found = []
@@ -23,7 +23,7 @@ print(folder, found.count("cache_hits"), found.count("cache_misses"))
 
 def in_a_process(code, cache, **given):
     """What it prints, word by word, and on standard error."""
-    kept = {name: value for name, value in os.environ.items() if name not in (*THEIR_OWN, FROM)}
+    kept = {name: value for name, value in os.environ.items() if name not in (*USER_SETTINGS, LEAST_SECONDS)}
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -52,9 +52,9 @@ def test_the_next_process_compiles_nothing(tmp_path):
     assert in_a_process(COMPILES, str(tmp_path))[0][2] == misses
 
 
-@pytest.mark.parametrize("name", THEIR_OWN)
+@pytest.mark.parametrize("name", USER_SETTINGS)
 def test_who_has_decided_otherwise_is_left_alone(tmp_path, name):
-    code = "import os\nfrom lwa.storage.cache import *\nwith kept_programs() as folder: print(folder, os.environ.get(FROM))"
+    code = "import os\nfrom lwa.storage.cache import *\nwith keep_programs() as folder: print(folder, os.environ.get(LEAST_SECONDS))"
     told, _ = in_a_process(code, str(tmp_path), **{name: ""})
     assert told == ["None", "None"]
     assert os.listdir(tmp_path) == []
@@ -74,12 +74,12 @@ def test_commands_keep_programs_and_the_library_does_not(tmp_path):
 
 
 def test_the_oldest_go(tmp_path, monkeypatch):
-    monkeypatch.setattr(user_cache, "MOST_BYTES", 100)
+    monkeypatch.setattr(cache, "MOST_PROGRAM_BYTES", 100)
     for age, name in enumerate("dcba"):
         (tmp_path / name).write_bytes(bytes(25))
         os.utime(tmp_path / name, (1000 - age, 1000 - age))
-    prune(tmp_path)
+    remove_oldest(tmp_path)
     assert sorted(os.listdir(tmp_path)) == ["a", "b", "c", "d"]
     (tmp_path / "e").write_bytes(bytes(25))
-    prune(tmp_path)
+    remove_oldest(tmp_path)
     assert sorted(os.listdir(tmp_path)) == ["d", "e"]

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from lwa.errors import RunFolderError
 from lwa.storage import generations
-from lwa.storage.generations import HEADER, MAGIC, packed, unpacked
-from lwa.storage.stream import Stream, record_of, stream_of
+from lwa.storage.generations import HEADER, MAGIC, pack_generation, unpack_generation
+from lwa.storage.stream import Stream, build_record, load_stream
 
 HEAD = {"position": 12, "clock": [[1, 0.5]], "text": "θ"}
 ARRAYS = {"a/b.0": np.arange(6.0).reshape(2, 3), "flags": np.array([True, False]), "empty": np.empty((0, 3))}
 
 
 def test_there_and_back():
-    head, arrays = unpacked(packed(HEAD, ARRAYS))
+    head, arrays = unpack_generation(pack_generation(HEAD, ARRAYS))
     assert head == HEAD
     assert list(arrays) == list(ARRAYS)
     for name, values in ARRAYS.items():
@@ -32,23 +32,23 @@ def test_there_and_back():
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_no_damage_is_overlooked(data):
-    content = packed(HEAD, ARRAYS)
+    content = pack_generation(HEAD, ARRAYS)
     if data.draw(st.booleans(), label="cut off"):
         spoilt = content[: data.draw(st.integers(0, len(content) - 1))]
     else:
         at, bit = data.draw(st.integers(0, len(content) - 1)), data.draw(st.integers(0, 7))
         spoilt = content[:at] + bytes([content[at] ^ (1 << bit)]) + content[at + 1 :]
     with pytest.raises(ValueError, match=r"cut off|checksum|no checkpoint"):
-        unpacked(spoilt)
+        unpack_generation(spoilt)
 
 
 def test_the_last_two_are_kept_and_the_last_that_is_whole_counts(tmp_path):
     for number in range(1, 5):
-        generations.write(tmp_path, number, HEAD | {"position": number}, ARRAYS)
+        generations.write_generation(tmp_path, number, HEAD | {"position": number}, ARRAYS)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["state-00000003.lwa", "state-00000004.lwa"]
     last = tmp_path / "state-00000004.lwa"
     last.write_bytes(last.read_bytes()[:-10])
-    found = list(generations.generations(tmp_path))
+    found = list(generations.read_generations(tmp_path))
     assert found[0][0] is None
     assert "cut off" in found[0][1]
     assert found[1][0].head["position"] == 3
@@ -84,13 +84,13 @@ def test_a_pickle_is_refused_and_not_run(tmp_path):
     evil[0] = Evil(tmp_path / "ran")
     head = npy(np.frombuffer(json.dumps(HEAD).encode(), np.uint8))
     with pytest.raises(ValueError, match="does not hold the numbers"):
-        unpacked(wrapped(**{"head.npy": head, "a.npy": npy(evil, allow_pickle=True)}))
+        unpack_generation(wrapped(**{"head.npy": head, "a.npy": npy(evil, allow_pickle=True)}))
     with pytest.raises(ValueError, match="cannot be read"):
-        unpacked(wrapped(**{"head.npy": pickle.dumps(evil[0])}))
+        unpack_generation(wrapped(**{"head.npy": pickle.dumps(evil[0])}))
     with pytest.raises(ValueError, match="cannot be read"):
-        unpacked(wrapped(**{"a.npy": npy(np.zeros(2))}))
+        unpack_generation(wrapped(**{"a.npy": npy(np.zeros(2))}))
     with pytest.raises(ValueError, match="no description"):
-        unpacked(wrapped(**{"head.npy": npy(np.frombuffer(b"[1]", np.uint8))}))
+        unpack_generation(wrapped(**{"head.npy": npy(np.frombuffer(b"[1]", np.uint8))}))
     assert not (tmp_path / "ran").exists()
 
 
@@ -119,7 +119,7 @@ def test_what_lwa_would_not_write_is_refused(name, content, said, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     head = npy(np.frombuffer(b"{}", np.uint8))
     with pytest.raises(ValueError, match=said):
-        unpacked(wrapped(**{"head.npy": head} | {name: content}))
+        unpack_generation(wrapped(**{"head.npy": head} | {name: content}))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -130,7 +130,7 @@ def test_nothing_is_decompressed():
         archive.writestr("head.npy", npy(np.zeros(10**6)))
     content = buffer.getvalue()
     with pytest.raises(ValueError, match="nothing that lwa writes"):
-        unpacked(HEADER.pack(MAGIC, len(content), zlib.crc32(content)) + content)
+        unpack_generation(HEADER.pack(MAGIC, len(content), zlib.crc32(content)) + content)
 
 
 @pytest.mark.parametrize(
@@ -147,15 +147,15 @@ def test_nothing_is_decompressed():
 )
 def test_a_stream_of_objects_or_of_other_files_is_refused(told, tmp_path):
     usual = {"file": "draws.rows", "draws": 1, "chains": 1, "crc32": 0, "record": [["a", "<f8"]]}
-    assert stream_of(tmp_path, usual).draws == 1
+    assert load_stream(tmp_path, usual).draws == 1
     with pytest.raises(RunFolderError, match="not lwa's own"):
-        stream_of(tmp_path, usual | told)
+        load_stream(tmp_path, usual | told)
 
 
 def test_a_stream_that_promises_more_than_its_file_holds_is_cut_off(tmp_path):
     (tmp_path / "draws.rows").write_bytes(bytes(80))
     told = {"file": "draws.rows", "draws": 10**15, "chains": 10**3, "crc32": 0, "record": [["a", "<f8"]]}
-    assert stream_of(tmp_path, told).verify() == "it was cut off"
+    assert load_stream(tmp_path, told).verify() == "it was cut off"
 
 
 def some(draws, seed):
@@ -165,19 +165,19 @@ def some(draws, seed):
 
 def test_draws_are_appended_and_read_where_they_lie(tmp_path):
     parts = [some(4, 1), some(1, 2), some(7, 3)]
-    stream = Stream(tmp_path / "draws.rows", record_of(parts[0]), 2)
+    stream = Stream(tmp_path / "draws.rows", build_record(parts[0]), 2)
     for part in parts:
         stream.append(part)
-    again = stream_of(tmp_path, json.loads(json.dumps(stream.segment())))
+    again = load_stream(tmp_path, json.loads(json.dumps(stream.describe())))
     assert again.verify() == ""
     for name in parts[0]:
         np.testing.assert_array_equal(again.variables()[name], np.concatenate([part[name] for part in parts], axis=1))
 
 
 def test_what_was_written_after_the_last_checkpoint_is_written_over(tmp_path):
-    stream = Stream(tmp_path / "draws.rows", record_of(some(1, 0)), 2)
+    stream = Stream(tmp_path / "draws.rows", build_record(some(1, 0)), 2)
     stream.append(some(3, 1))
-    kept = stream_of(tmp_path, stream.segment())
+    kept = load_stream(tmp_path, stream.describe())
     stream.append(some(5, 2))
     assert kept.verify() == ""
     kept.append(some(2, 4))
@@ -189,7 +189,7 @@ def test_what_was_written_after_the_last_checkpoint_is_written_over(tmp_path):
 
 
 def test_a_damaged_stream_says_so(tmp_path):
-    stream = Stream(tmp_path / "draws.rows", record_of(some(1, 0)), 2)
+    stream = Stream(tmp_path / "draws.rows", build_record(some(1, 0)), 2)
     stream.append(some(30, 1))
     content = stream.path.read_bytes()
     stream.path.write_bytes(content[:-1])

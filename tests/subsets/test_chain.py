@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import lwa
 from lwa.backend.random import Purpose
 from lwa.rows import as_rows
-from lwa.rows.survey import visited
+from lwa.rows.passes import visit_rows
 from lwa.subsets import Free, Gaussian, Laplace, Swap
 from lwa.subsets.bandwidth import REFRESH_RATE, find_epsilon
 from lwa.subsets.chain import SubsetChain
@@ -22,7 +22,7 @@ SUMMARY = lwa.summaries.PerRow(lambda rows: np.column_stack([rows, rows[:, 0] **
 
 def chain_on(data, move=ONE, epsilon=0.1, page=1000, block=None, n=20):
     rows = as_rows(data)
-    gathering = visited(rows, SUMMARY.gather, block)[1]
+    gathering = visit_rows(rows, SUMMARY.gather, block)[1]
     return SubsetChain(rows, gathering.finish(), move, Gaussian(), epsilon, n, 7, page)
 
 
@@ -39,7 +39,7 @@ def test_incremental_statistics_equal_recomputed_ones_after_many_refreshes(move)
             assert all(len(set(row)) == chain.n for row in indices.tolist())
             assert indices.min() >= 0
             assert indices.max() < len(DATA)
-        again = chain.of(np.asarray(U.indices))
+        again = chain.assess(np.asarray(U.indices))
         for name in ("statistics", "total", "distance"):
             np.testing.assert_allclose(getattr(U, name), getattr(again, name), atol=1e-10)
         by_hand = SUMMARY.function(DATA[np.asarray(U.indices)[0]]).mean(0)
@@ -62,8 +62,8 @@ def test_row_order_and_block_size_change_nothing(order, block, indices):
         np.testing.assert_allclose(shuffled.statistic.full, plain.statistic.full, rtol=1e-12, atol=1e-14)
         np.testing.assert_allclose(shuffled.statistic.scale, plain.statistic.scale, rtol=1e-12)
         position = np.argsort(order)  # where each row went
-        here = plain.of(np.array([chosen]))
-        there = shuffled.of(position[np.array([chosen])])
+        here = plain.assess(np.array([chosen]))
+        there = shuffled.assess(position[np.array([chosen])])
         np.testing.assert_allclose(there.distance, here.distance, rtol=1e-9, atol=1e-12)
 
 
@@ -124,7 +124,7 @@ def test_burn_in_brings_the_distance_down_to_its_law():
 def test_epsilon_auto_reaches_its_refresh_rate():
     with jax.enable_x64(True):
         chain = chain_on(DATA, page=1024)
-        chain = chain.at(find_epsilon(chain))
+        chain = chain.with_epsilon(find_epsilon(chain))
         U, _ = chain.burn_in(chain.start([0, 1]), [0, 1])
         rates = []
         for page in range(10):
@@ -159,4 +159,4 @@ def test_indices_beyond_32_bits():
         chain = SubsetChain(Endless(), statistic, Swap(1), Gaussian(), 1.0, 10, 1, 64)
         U, _ = chain.advance(chain.start([0]), [0], 0)
         assert np.asarray(U.indices).max() > 2**31
-        np.testing.assert_allclose(U.total, chain.of(np.asarray(U.indices)).total, atol=1e-9)
+        np.testing.assert_allclose(U.total, chain.assess(np.asarray(U.indices)).total, atol=1e-9)

@@ -11,11 +11,11 @@ from scipy import stats
 import lwa
 from lwa import algorithm
 from lwa.algorithm import Candidate
-from lwa.rivals.demo import logistic
+from lwa.rivals.problems import simulate_logistic
 from lwa.rows import as_rows
 from lwa.subsets import Epanechnikov, Gaussian, Laplace, Swap
 from lwa.subsets.chain import SubsetChain
-from lwa.subsets.leverage import CELL, UNIFORM_SHARE, find_leverage, laid_out
+from lwa.subsets.leverage import CELL, UNIFORM_SHARE, find_leverage, lay_out_strata
 from lwa.summaries import Curvature
 from lwa.summaries.summary import Statistic
 from lwa.targets.calibration import calibrate
@@ -28,7 +28,7 @@ Q = np.array([0.1, 0.2, 0.3, 0.4])
 def leverage_of(q, n, strata=None):
     """q over few rows, in n pieces, as `find_leverage` would store it."""
     strata = np.zeros(len(q), np.uint16) if strata is None else np.asarray(strata, np.uint16)
-    return laid_out((len(q) * q).astype(np.float32), strata, int(strata.max()) + 1).over(n)
+    return lay_out_strata((len(q) * q).astype(np.float32), strata, int(strata.max()) + 1).cut(n)
 
 
 def tiny_chain(weight, epsilon=0.8, page=64):
@@ -55,7 +55,7 @@ def test_detailed_balance_over_all_pairs_of_slots(weight):
         nu = np.exp(np.asarray(weight.log(jnp.asarray(np.abs(mean - Y.mean()) / 0.8))))
         nu *= PIECES[0, states[:, 0]] * PIECES[1, states[:, 1]]
         nu /= nu.sum()
-        U = chain.of(states)
+        U = chain.assess(states)
         np.testing.assert_allclose(U.distance, np.abs(mean - Y.mean()), atol=1e-7)  # weights are kept in float32
         matrix = np.zeros((16, 16))
         for slot, row in product(range(2), range(4)):
@@ -138,7 +138,7 @@ def test_the_layout_is_that_of_a_sort():
     """Blocks of rows, cells and strata that do not divide each other."""
     rng = np.random.default_rng(7)
     size, strata = rng.random(40_001).astype(np.float32), rng.integers(0, 300, 40_001).astype(np.uint16)
-    found = laid_out(size, strata, 300)
+    found = lay_out_strata(size, strata, 300)
     order = np.argsort(strata, kind="stable")
     np.testing.assert_array_equal(found.order, order)
     sums = np.cumsum(size[order].astype(np.float64))
@@ -148,7 +148,7 @@ def test_the_layout_is_that_of_a_sort():
 
 def test_q_is_the_share_of_curvature():
     """h_k of a logistic row is p(1-p) ‖Fᵀx‖²; q mixes it with the uniform."""
-    model, data, _ = logistic(3000, 3, seed=6)
+    model, data, *_ = simulate_logistic(3000, seed=6, parameters=3)
     with jax.enable_x64(True):
         reference = find_reference(model, as_rows(data), np.zeros(3), 1)
         found = find_leverage(model, as_rows(data), reference)
@@ -163,7 +163,7 @@ def test_q_is_the_share_of_curvature():
 
 def test_weighted_statistics_are_unbiased():
     """E_q[c_k S(Y_k)] = s_N and E_q[c_k ∇ℓ_k] = g_N / N, summed over all rows."""
-    model, data, _ = logistic(2000, 3, seed=7)
+    model, data, *_ = simulate_logistic(2000, seed=7, parameters=3)
     with jax.enable_x64(True):
         rows = as_rows(data)
         reference = find_reference(model, rows, np.zeros(3), 1)
@@ -187,7 +187,7 @@ def test_a_rare_dummy(rare):
     The reference for the dummy is quadrature over its coefficient with the others at their conditional mode; its
     posterior is skewed, which Laplace misses.
     """
-    model, data, _ = logistic(1_000_000, 4, seed=1)
+    model, data, *_ = simulate_logistic(1_000_000, seed=1, parameters=4)
     dummy = np.zeros(1_000_000, np.float32)
     dummy[np.random.default_rng(0).choice(1_000_000, rare, replace=False)] = 1
     data["x"][:, 3] = dummy

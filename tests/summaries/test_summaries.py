@@ -7,15 +7,16 @@ from hypothesis import strategies as st
 
 import lwa
 from lwa.rows import as_rows
-from lwa.rows.survey import visited
+from lwa.rows.passes import visit_rows
 from lwa.summaries import as_summary
+from lwa.summaries.summary import NO_STATISTIC
 
 RNG = np.random.default_rng(2)
 DATA = {"x": RNG.normal(5.0, 3.0, size=(300, 2)), "label": RNG.integers(0, 4, size=300)}
 
 
 def gathered(summary, block=None):
-    return visited(as_rows(DATA), summary.gather, block)[1].finish()
+    return visit_rows(as_rows(DATA), summary.gather, block)[1].finish()
 
 
 @given(block=st.integers(1, 400))
@@ -56,11 +57,12 @@ def test_auto_is_every_column_in_units_of_its_spread():
     np.testing.assert_allclose(
         statistic.centred(DATA), (values - values.mean(0)) / values.std(0), rtol=1e-9, atol=1e-12
     )
-    assert gathered(as_summary("auto", weighted=False)).dimension == 0
+    assert as_summary("auto", weighted=False) is None
+    assert NO_STATISTIC.centred(DATA).shape == (300, NO_STATISTIC.dimension) == (300, 0)
 
 
 @pytest.mark.parametrize("column", [1, -1])
 def test_counts_by_position_in_a_matrix(column):
     matrix = np.column_stack([DATA["x"][:, 0], DATA["label"]])
-    gathering = visited(as_rows(matrix), lwa.summaries.Counts(column).gather)[1]
+    gathering = visit_rows(as_rows(matrix), lwa.summaries.Counts(column).gather)[1]
     assert gathering.finish().dimension == 4

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import lwa
-from lwa.backend.numba_jit import compiled
+from lwa.backend.numba_jit import jit_compile
+from lwa.rows.column import select_column
 from lwa.rows.parts import Parts
-from lwa.rows.units import windows_in
+from lwa.rows.units import number_windows
 from lwa.subsets import Gaussian, Window
-from lwa.subsets.windows.law import draw_page, window_law
-from lwa.subsets.windows.walk import advance
+from lwa.subsets.windows.law import build_window_law, draw_window_page
+from lwa.subsets.windows.walk import walk_page
 from lwa.summaries import Autocorrelations, Combine, Custom, MinMax, Moments, Quantiles, WindowStatistic, whole_column
 from lwa.summaries import window_kernels as kernels
 
@@ -60,12 +61,12 @@ def moments_by_hand(y):
 @settings(deadline=None)  # the first call compiles
 @given(window=WINDOW, levels=st.lists(st.floats(0, 1), min_size=1, max_size=5))
 def test_quantiles_are_numpys(window, levels):
-    found = written_by(compiled(kernels.quantiles), window, len(levels), np.sort(levels))
+    found = written_by(jit_compile(kernels.write_quantiles), window, len(levels), np.sort(levels))
     np.testing.assert_allclose(found, np.quantile(window, np.sort(levels)), rtol=1e-12, atol=1e-12)
 
 
 def test_quantiles_of_random_windows():
-    rng, quantiles = np.random.default_rng(6), compiled(kernels.quantiles)
+    rng, quantiles = np.random.default_rng(6), jit_compile(kernels.write_quantiles)
     for size in range(1, 400):
         window, levels = rng.normal(size=size), np.sort(rng.random(4))
         np.testing.assert_allclose(
@@ -77,40 +78,40 @@ def test_quantiles_of_random_windows():
 def test_quantiles_of_long_windows(shape):
     """Sorted, reversed, with ties, constant, periodic: all in a time that grows like n."""
     window = shape(np.linspace(-50, 50, 20_000))
-    found = written_by(compiled(kernels.quantiles), window, 3, np.array(LEVELS))
+    found = written_by(jit_compile(kernels.write_quantiles), window, 3, np.array(LEVELS))
     np.testing.assert_allclose(found, np.quantile(window, LEVELS), rtol=1e-12, atol=1e-12)
 
 
 def test_nan_does_not_hang():
-    written_by(compiled(kernels.quantiles), [1.0, np.nan, 2.0, np.nan, np.inf], 3, np.array(LEVELS))
+    written_by(jit_compile(kernels.write_quantiles), [1.0, np.nan, 2.0, np.nan, np.inf], 3, np.array(LEVELS))
 
 
 @settings(deadline=None)  # the first call compiles
 @given(window=st.lists(st.integers(-1000, 1000).map(lambda k: k / 8), min_size=1, max_size=60))
 def test_autocorrelations_by_definition(window):
-    found = written_by(compiled(kernels.autocorrelations), window, 5)
+    found = written_by(jit_compile(kernels.write_autocorrelations), window, 5)
     np.testing.assert_allclose(found, autocorrelations_by_hand(window, 5), atol=1e-10)
 
 
 @settings(deadline=None)  # the first call compiles
 @given(window=WINDOW)
 def test_extremes(window):
-    assert written_by(compiled(kernels.extremes), window, 2).tolist() == [min(window), max(window)]
+    assert written_by(jit_compile(kernels.write_extremes), window, 2).tolist() == [min(window), max(window)]
 
 
 def test_moments_by_definition():
-    found = written_by(compiled(kernels.moments), Y[:101], 4)
+    found = written_by(jit_compile(kernels.write_moments), Y[:101], 4)
     np.testing.assert_allclose(found, moments_by_hand(Y[:101]), rtol=1e-10)
-    assert written_by(kernels.moments, Y[:101], 1) == found[:1]
+    assert written_by(kernels.write_moments, Y[:101], 1) == found[:1]
 
 
 def test_a_window_that_never_varies():
-    assert written_by(kernels.autocorrelations, np.full(50, 3.5), 5).tolist() == [0.0] * 5
-    assert written_by(kernels.moments, np.full(50, 3.5), 4).tolist() == [3.5, 0.0, 0.0, 0.0]
+    assert written_by(kernels.write_autocorrelations, np.full(50, 3.5), 5).tolist() == [0.0] * 5
+    assert written_by(kernels.write_moments, np.full(50, 3.5), 4).tolist() == [3.5, 0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int16])
-@pytest.mark.parametrize("kernel", [kernels.autocorrelations, kernels.extremes, kernels.moments])
+@pytest.mark.parametrize("kernel", [kernels.write_autocorrelations, kernels.write_extremes, kernels.write_moments])
 def test_windows_of_other_types_are_summed_in_float64(kernel, dtype):
     window = (Y[:200] * 1e3).astype(dtype)[::2]
     wide = written_by(kernel, window.astype(np.float64), 2)
@@ -138,22 +139,22 @@ def column(request, tmp_path):
 
 @pytest.mark.parametrize("block", [7, 250, 10_000])
 def test_all_rows(column, block, monkeypatch):
-    monkeypatch.setattr(whole_column, "BLOCK", block)
+    monkeypatch.setattr(whole_column, "COLUMN_BLOCK", block)
     y = np.asarray(column, np.float64)
-    assert whole_column.quantiles_of(column, np.array(LEVELS)).tolist() == np.quantile(y, LEVELS).tolist()
-    assert whole_column.extremes_of(column).tolist() == [y.min(), y.max()]
-    np.testing.assert_allclose(whole_column.moments_of(column, 4), moments_by_hand(y), rtol=1e-10)
+    assert whole_column.find_column_quantiles(column, np.array(LEVELS)).tolist() == np.quantile(y, LEVELS).tolist()
+    assert whole_column.find_column_extremes(column).tolist() == [y.min(), y.max()]
+    np.testing.assert_allclose(whole_column.find_column_moments(column, 4), moments_by_hand(y), rtol=1e-10)
     np.testing.assert_allclose(
-        whole_column.autocorrelations_of(column, ENDS, 5), pooled_by_hand(y, ENDS, 5), rtol=1e-10
+        whole_column.find_column_autocorrelations(column, ENDS, 5), pooled_by_hand(y, ENDS, 5), rtol=1e-10
     )
 
 
 def test_one_series_is_one_long_window():
     one = np.array([N])
     for kernel, full in (
-        (kernels.autocorrelations, whole_column.autocorrelations_of(Y, one, 9)),
-        (kernels.moments, whole_column.moments_of(Y, 5)),
-        (kernels.extremes, whole_column.extremes_of(Y)),
+        (kernels.write_autocorrelations, whole_column.find_column_autocorrelations(Y, one, 9)),
+        (kernels.write_moments, whole_column.find_column_moments(Y, 5)),
+        (kernels.write_extremes, whole_column.find_column_extremes(Y)),
     ):
         np.testing.assert_allclose(written_by(kernel, Y, len(full)), full, rtol=1e-10)
 
@@ -162,13 +163,13 @@ def test_one_series_is_one_long_window():
 @given(column=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=40), data=st.data())
 def test_order_statistics_to_the_last_bit(column, data):
     ranks = data.draw(st.lists(st.integers(0, len(column) - 1), min_size=1, max_size=4))
-    found = whole_column.order_statistics(np.array(column), np.array(ranks))
+    found = whole_column.find_order_statistics(np.array(column), np.array(ranks))
     assert found.tolist() == np.sort(column)[ranks].tolist()
 
 
 def test_a_column_that_never_varies():
-    assert whole_column.autocorrelations_of(np.ones(50), np.array([50]), 3).tolist() == [0.0] * 3
-    assert whole_column.moments_of(np.ones(50), 3).tolist() == [1.0, 0.0, 0.0]
+    assert whole_column.find_column_autocorrelations(np.ones(50), np.array([50]), 3).tolist() == [0.0] * 3
+    assert whole_column.find_column_moments(np.ones(50), 3).tolist() == [1.0, 0.0, 0.0]
 
 
 # What is put together, and what others write
@@ -229,18 +230,18 @@ def test_a_function_that_numba_cannot_compile_says_so_once():
 
 
 def walked(statistic, column=Y):
-    windows = windows_in(Parts(np.array([0, *ENDS])), 50)
-    law = window_law(windows.number, Window(local=0.7))
-    draws = draw_page(np.random.default_rng(8), 300, law)
-    return advance(5, draws, windows, law, column, statistic, Gaussian(), 10.0)
+    windows = number_windows(Parts(np.array([0, *ENDS])), 50)
+    law = build_window_law(windows.number, Window(local=0.7))
+    draws = draw_window_page(np.random.default_rng(8), 300, law)
+    return walk_page(5, draws, windows, law, column=column, statistic=statistic, weight=Gaussian(), epsilon=10.0)
 
 
 def test_the_compiled_loop_is_the_python_loop():
     compiled_statistic = S0.prepare(Y, ENDS)
 
     def plain(window, out):
-        kernels.quantiles(window, np.array(LEVELS), out[:3])
-        kernels.autocorrelations(window, out[3:])
+        kernels.write_quantiles(window, np.array(LEVELS), out[:3])
+        kernels.write_autocorrelations(window, out[3:])
 
     paths = walked(compiled_statistic), walked(WindowStatistic(plain, compiled_statistic.full, compiled=False))
     for fast, slow in zip(*paths, strict=True):
@@ -337,7 +338,7 @@ def test_all_rows_must_have_a_finite_summary():
         (lambda: Custom(3), r"Custom\(function=3\) cannot be called"),
         (lambda: Combine(), r"must combine window summaries"),
         (lambda: Combine(MinMax(), lwa.summaries.PerRow(abs)), r"must combine window summaries"),
-        (lambda: Combine(MinMax("a"), Moments(2, "b")), r"parts of the columns 'a', 'b', but windows are of one"),
+        (lambda: Combine(MinMax("a"), Moments(2, "b")), r"parts of the columns 'a', 'b', but a window has one column"),
     ],
 )
 def test_a_summary_that_is_none(build, message):
@@ -347,11 +348,15 @@ def test_a_summary_that_is_none(build, message):
 
 def test_the_column_that_is_read():
     table, matrix = {"x": Y, "y": -Y}, np.column_stack([Y, -Y])
-    assert np.array_equal(Combine(MinMax("y"), Moments(2, "y")).select(table), -Y)
-    assert np.array_equal(Quantiles(0.5, column=1).select(matrix), -Y)
-    assert np.array_equal(Autocorrelations(2).select(Y), Y)
+
+    def read(summary, data):
+        return select_column(data, summary.column, summary.asked)
+
+    assert np.array_equal(read(Combine(MinMax("y"), Moments(2, "y")), table), -Y)
+    assert np.array_equal(read(Quantiles(0.5, column=1), matrix), -Y)
+    assert np.array_equal(read(Autocorrelations(2), Y), Y)
     with pytest.raises(lwa.InputError, match=r"MinMax\(column='z'\): no such column. Valid: 'x', 'y'"):
-        MinMax("z").select(table)
+        read(MinMax("z"), table)
 
 
 def test_rows_without_order_have_no_window_summary():

@@ -7,12 +7,12 @@ import pytest
 
 import lwa
 from experiments.law_of_theta.exact import Y
-from lwa.rivals.demo import logistic
+from lwa.models.jax_likelihood import row_curvatures, row_scores
+from lwa.rivals.problems import simulate_logistic
 from lwa.rows import as_rows
 from lwa.subsets import Gaussian, Swap
 from lwa.subsets.chain import SubsetChain
 from lwa.summaries import Curvature
-from lwa.summaries.curvature import row_curvatures, row_scores
 from lwa.targets.calibration import calibrate, expansion_of
 from lwa.targets.reference import Reference, find_reference, reference_at
 from lwa.targets.target import Target
@@ -51,7 +51,7 @@ def test_exponential_families_are_exact_for_every_subset(model, data, at, transp
     grid = np.linspace(-1.5, 2.0, 41)
     with jax.enable_x64(True):
         target, chain = calibrated(model, data, at, transport)
-        given = chain.given(chain.of(every_subset()))
+        given = chain.given(chain.assess(every_subset()))
         rows = data[every_subset()]
         everything = jax.vmap(lambda theta: model.log_prior(theta) + model.log_likelihood(theta, data).sum())(grid)
         for subset in range(56):
@@ -75,7 +75,7 @@ def test_the_powered_target_is_exact_only_where_the_statistics_match():
 
 def test_carried_scores_follow_the_subset():
     """Σ_U ∇ℓ_k(θ̂), updated with each refresh, is that of the subset at the end."""
-    model, data, _ = logistic(500, 3, seed=2)
+    model, data, *_ = simulate_logistic(500, seed=2, parameters=3)
     with jax.enable_x64(True):
         rows = as_rows(data)
         reference = find_reference(model, rows, np.zeros(3), 1)
@@ -85,12 +85,12 @@ def test_carried_scores_follow_the_subset():
         )  # fmt: skip
         U, page = chain.advance(chain.start([0, 1]), [0, 1], 0)
         assert page.accepted.sum() > 50
-        np.testing.assert_allclose(U.sums, chain.of(np.asarray(U.indices)).sums, atol=1e-10)
+        np.testing.assert_allclose(U.sums, chain.assess(np.asarray(U.indices)).sums, atol=1e-10)
         np.testing.assert_allclose(page.given.slope[-1], chain.given(U).slope, atol=1e-9)
 
 
 def test_row_derivatives_add_up_to_the_reference():
-    model, data, _ = logistic(400, 3, seed=4)
+    model, data, *_ = simulate_logistic(400, seed=4, parameters=3)
     with jax.enable_x64(True):
         reference = find_reference(model, as_rows(data), np.zeros(3), 1)
         double = {name: column.astype(float) for name, column in data.items()}
@@ -119,7 +119,7 @@ def test_the_reference_is_the_mode():
 
 @pytest.mark.parametrize("trouble", ["collinear", "separated"])
 def test_curvature_that_cannot_work_is_named(trouble):
-    model, data, truth = logistic(4000, 3, seed=1)
+    model, data, _, truth = simulate_logistic(4000, seed=1, parameters=3)
     flat = lwa.Model(model.log_likelihood, lambda theta: 0.0 * theta["beta"].sum(), model.init)
     if trouble == "collinear":
         data["x"][:, 2] = data["x"][:, 1]
@@ -132,7 +132,7 @@ def test_curvature_that_cannot_work_is_named(trouble):
 
 
 def test_a_subset_that_is_too_small_is_refused_with_one_that_does():
-    model, data, _ = logistic(20_000, 10, seed=1)
+    model, data, *_ = simulate_logistic(20_000, seed=1, parameters=10)
     with pytest.raises(lwa.InputError, match=r"subset_size=15 is too small .* Pass subset_size=\d+"):
         lwa.sample(model, data, summary=Curvature(), subset_size=15, epsilon=1e3, seed=1, progress=False)
 
@@ -140,7 +140,7 @@ def test_a_subset_that_is_too_small_is_refused_with_one_that_does():
 @pytest.mark.slow
 def test_a_reference_may_be_given():
     """Any point in the bulk serves: here a sd off the mode, the draws stay centred on the posterior."""
-    model, data, _ = logistic(50_000, 3, seed=5)
+    model, data, *_ = simulate_logistic(50_000, seed=5, parameters=3)
     with jax.enable_x64(True):
         mode = find_reference(model, as_rows(data), np.zeros(3), 1)
     sd = np.sqrt(np.diag(np.linalg.inv(mode.precision)))
@@ -162,7 +162,7 @@ def test_a_reference_may_be_given():
 @pytest.mark.parametrize(("size", "width"), [(100, 0.03), (1000, 0.02)])
 def test_tall_logistic_has_the_posterior_of_all_rows(size, width):
     """N = 10⁶: shift and sd ratio against the Laplace approximation, right to 0.1 % here (third order / √N)."""
-    model, data, _ = logistic(1_000_000, 10, seed=1)
+    model, data, *_ = simulate_logistic(1_000_000, seed=1, parameters=10)
     with jax.enable_x64(True):
         mode = find_reference(model, as_rows(data), np.zeros(10), 1)
     sd = np.sqrt(np.diag(np.linalg.inv(mode.precision)))

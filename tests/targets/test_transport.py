@@ -8,7 +8,7 @@ import pytest
 import lwa
 from lwa.algorithm import spread
 from lwa.data.data import lay_out
-from lwa.rivals.demo import logistic
+from lwa.rivals.problems import simulate_logistic
 from lwa.rows import as_rows
 from lwa.rows.slots import to_columns
 from lwa.run.plan import leverage_helps
@@ -16,13 +16,11 @@ from lwa.run.settings import Settings
 from lwa.subsets import Fixed, Gaussian, Swap
 from lwa.subsets.chain import SubsetChain
 from lwa.subsets.leverage import find_leverage
-from lwa.summaries import Statistic
-from lwa.summaries.per_row import nothing
+from lwa.summaries.summary import NO_STATISTIC
 from lwa.targets.calibration import calibrate, expansion_of, inverse_factors, inverse_factors_in_batch
 from lwa.targets.reference import find_reference
 from lwa.targets.target import Target
 
-NOTHING = Statistic(nothing, np.empty(0), np.empty(0))
 ROWS, SIZE = 600, 60
 
 
@@ -47,10 +45,10 @@ def transported(model, data, size, leverage, move=None, second_order=False):
     """The target, its U chain and the reference; U uniform or drawn by leverage; rows expanded or U transported."""
     rows = as_rows(data)
     reference = find_reference(model, rows, np.zeros(model.dimension), 1)
-    q = find_leverage(model, rows, reference).over(size) if leverage else None
+    q = find_leverage(model, rows, reference).cut(size) if leverage else None
     move = move or Swap(1)
     held = None if second_order else calibrate(model, reference, len(rows) / size, transport=True)
-    chain = SubsetChain(rows, NOTHING, move, Gaussian(), 1.0, size, 1, 64, held, q)
+    chain = SubsetChain(rows, NO_STATISTIC, move, Gaussian(), 1.0, size, 1, 64, held, q)
     return Target(model, len(rows) / size, expansion_of(reference, second_order=second_order)), chain, reference
 
 
@@ -107,7 +105,7 @@ def test_a_subset_that_is_not_definite_scores_nothing():
     model, data = levels(absent=False)
     with jax.enable_x64(True):
         target, chain, reference = transported(model, data, SIZE, leverage=False)
-        U = chain.of(np.flatnonzero(data["level"] != 3)[None, :SIZE])
+        U = chain.assess(np.flatnonzero(data["level"] != 3)[None, :SIZE])
         given = chain.given(U)
         columns = to_columns(chain.take(U), np.float64, axis=1)
         own = jax.tree.map(lambda leaf: leaf[0], (columns, given))
@@ -140,7 +138,7 @@ def test_U_is_left_alone_between_proposals():
     assert source.tolist() == [0, 0, 0, 0, 1, 1, 1]
     assert first.tolist() == [True, False, False, False, False, False, False]
     assert ends.tolist() == [False, True, True, True, True, True, True]
-    model, data, _ = logistic(2000, 3, seed=1)
+    model, data, *_ = simulate_logistic(2000, seed=1, parameters=3)
     fit = lwa.sample(model, data, subset_size=100, draws=200, tune=64, thinning=4, seed=1, progress=False)
     assert fit.attributes["subset_renewal_moves"] == 400
     assert abs(fit.sample_stats["subset_accepted"].mean() - 0.25) < 0.02  # but for rows that are in U already
@@ -163,7 +161,7 @@ def settings(**changes):
 @pytest.mark.parametrize(("share", "helps"), [(0.5, False), (0.02, True)])
 def test_leverage_is_used_where_uniform_subsets_miss_a_direction(share, helps):
     """A dummy in half of the rows needs none; one that an average subset of 50 has once does."""
-    model, data, _ = logistic(5000, 3, seed=4)
+    model, data, *_ = simulate_logistic(5000, seed=4, parameters=3)
     data["x"][:, 2] = np.arange(5000) % 5000 < share * 5000
     with jax.enable_x64(True):
         layout = lay_out(model, data)
@@ -175,7 +173,7 @@ def test_leverage_is_used_where_uniform_subsets_miss_a_direction(share, helps):
 
 @pytest.mark.slow
 def test_too_few_rows_are_refused_with_a_number_that_does():
-    model, data, _ = logistic(20_000, 10, seed=1)
+    model, data, *_ = simulate_logistic(20_000, seed=1, parameters=10)
     with pytest.raises(lwa.InputError, match=r"subset_size=9 is too small .* Pass subset_size=\d+") as refused:
         lwa.sample(model, data, subset_size=9, seed=1, progress=False)
     enough = int(str(refused.value).split("Pass subset_size=")[1].rstrip("."))
@@ -185,7 +183,7 @@ def test_too_few_rows_are_refused_with_a_number_that_does():
 
 @pytest.mark.slow
 def test_the_smallest_subset_that_will_do():
-    model, data, _ = logistic(20_000, 4, seed=2)
+    model, data, *_ = simulate_logistic(20_000, seed=2, parameters=4)
     fit = lwa.sample(model, data, subset_size="auto", draws=20, tune=20, seed=1, progress=False)
     assert fit.attributes["subset_size"] == 100
     assert 0 <= fit.attributes["predicted_sd_error"] <= 0.02
@@ -206,7 +204,7 @@ def test_the_smallest_subset_that_will_do():
 
 @pytest.mark.slow
 def test_a_budget_bounds_the_subset():
-    model, data, _ = logistic(20_000, 4, seed=2)
+    model, data, *_ = simulate_logistic(20_000, seed=2, parameters=4)
     options = {"summary": lwa.summaries.Curvature(), "transport": False, "draws": 20, "tune": 20}
     fit = lwa.sample(
         model, data, subset_size="auto", tolerance=1e-4, budget=lwa.RowReads(2 * 4 * 60 * 150), seed=1, progress=False,
@@ -216,7 +214,7 @@ def test_a_budget_bounds_the_subset():
 
 
 def test_a_thousand_parameters_are_told_what_to_do_before_any_pass():
-    model, data, _ = logistic(2000, 1000, seed=1)
+    model, data, *_ = simulate_logistic(2000, seed=1, parameters=1000)
     with pytest.raises(lwa.InputError, match=r"GiB of curvature along\. Pass subset_move=lwa\.subsets\.Fixed\(\)"):
         lwa.sample(model, data, subset_size=1000, transport=True, progress=False)
 
@@ -224,6 +222,6 @@ def test_a_thousand_parameters_are_told_what_to_do_before_any_pass():
 @pytest.mark.slow
 def test_a_hundred_parameters_with_default_arguments():
     """Logistic, d = 100: the certificate, which is no part of how they were drawn, finds nothing wrong."""
-    model, data, _ = logistic(200_000, 100, seed=1)
+    model, data, *_ = simulate_logistic(200_000, seed=1, parameters=100)
     fit = lwa.sample(model, data, seed=1, progress=False)
     assert fit.certify(progress=False).outcome == "pass"

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import lwa
-from lwa.user.progress import Display
-from lwa.user.stopwatch import Stopwatch, begun, in_words
+from lwa.user.progress import Display, Stopwatch, format_stages, start_stopwatch
 
 
 def ticking():
@@ -39,15 +38,15 @@ def test_a_stage_that_fails_is_counted_and_left():
 
 
 def test_in_words():
-    assert in_words({"imports": 0.94, "saving": 0.01, "draws": 11.25}) == "12.2 s: imports 0.9, draws 11.2"
-    assert in_words({}) == "0.0 s"
+    assert format_stages({"imports": 0.94, "saving": 0.01, "draws": 11.25}) == "12.2 s: imports 0.9, draws 11.2"
+    assert format_stages({}) == "0.0 s"
 
 
 def test_the_first_seconds_are_those_of_the_process():
-    code = "import time; time.sleep(0.3); from lwa.user.stopwatch import begun; print(begun().seconds['imports'])"
+    code = "import time; time.sleep(0.3); from lwa.user.progress import begun; print(begun().seconds['imports'])"
     told = float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
     assert 0.3 <= told < 60
-    assert begun().seconds["imports"] > 0
+    assert start_stopwatch().seconds["imports"] > 0
 
 
 def test_a_run_says_where_its_seconds_went():

@@ -1,1 +1,1 @@
-"""How arrays are compiled and drawn: XLA, Numba, random keys, and what this machine is like."""
+"""What runs the numbers: XLA, Numba, random streams, and what this machine is like."""

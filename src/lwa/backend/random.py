@@ -1,4 +1,4 @@
-"""Where every random number comes from: a seed, a purpose, a chain and a page of moves, never a block.
+"""Random numbers: every stream is determined by a seed, a purpose, a chain and a page of moves, never by a block.
 
 So block lengths, budgets and interruptions change no draw, and any page can be drawn again on its own.
 """
@@ -16,7 +16,7 @@ from lwa.errors import InputError
 
 
 class Purpose(IntEnum):
-    """Independent streams of one seed. The numbers are part of what makes a run repeatable: never reuse one."""
+    """Independent streams of one seed. Runs are repeatable only if these numbers never change: never reuse one."""
 
     FIRST_SUBSET = 0
     SUBSET_PILOT = 1
@@ -42,7 +42,7 @@ class Purpose(IntEnum):
 
 
 def as_seed(seed: object) -> int:
-    """A whole number ≥ 0; a fresh one where None."""
+    """Return the seed, a whole number ≥ 0; a fresh one if None."""
     if seed is None:
         return secrets.randbits(63)
     if isinstance(seed, int | np.integer) and not isinstance(seed, bool) and seed >= 0:
@@ -51,12 +51,12 @@ def as_seed(seed: object) -> int:
 
 
 def generator(seed: int, purpose: Purpose, chain: int, page: int = 0) -> np.random.Generator:
-    """A NumPy generator of its own for this page."""
+    """Return the NumPy generator of one page of one chain."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed, spawn_key=(purpose, chain, page))))
 
 
 def keys(seed: int, purpose: Purpose, chains: Sequence[int], page: int = 0) -> Array:
-    """A JAX key for each chain, of its own for this page."""
+    """Return one JAX key per chain for one page."""
     sequences = [np.random.SeedSequence(seed, spawn_key=(purpose, chain, page)) for chain in chains]
     words = np.stack([sequence.generate_state(2, np.uint32) for sequence in sequences])
     return jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")

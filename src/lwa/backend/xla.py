@@ -1,33 +1,32 @@
-"""Programs of many short steps, and how XLA is asked to run them on a CPU.
+"""How XLA compiles and runs programs: compiler options, precision, and whether there is an accelerator.
 
-By default XLA runs the steps of a program side by side where they do not depend on each other. A move of θ is some
-fifty steps of less than a microsecond, and handing them from thread to thread takes longer than they do: here they run
-one after the other (`benchmarks/choices.py` times both). Cohorts use the cores.
+By default XLA runs independent steps of a program in parallel. A move of θ consists of some fifty steps of less than a
+microsecond, and handing them from thread to thread takes longer than the steps themselves. Here they run one after the
+other (`benchmarks/choices.py` times both). Cohorts use the cores.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
-from typing import Any
 
 import jax
 
-OPTIONS: dict[str, str | int] = {
+CPU_OPTIONS: dict[str, str | int] = {
     "xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED",  # one step after the other
-    "xla_cpu_prefer_vector_width": 512,  # 256 by default, even where processors have twice as much
+    "xla_cpu_prefer_vector_width": 512,  # 256 by default, even if the processor has twice as much
 }
 
 
 def accelerated() -> bool:
-    """Whether programs run on a GPU, or on what else is no CPU."""
+    """Return whether programs run on a GPU or another accelerator rather than on a CPU."""
     return jax.default_backend() != "cpu"
 
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """Products of float32 matrices in float32: by default a GPU rounds their entries to ten bits.
+    """Multiply float32 matrices in float32: by default a GPU rounds their entries to ten bits.
 
-    For all threads of the process while it lasts, since some of them are the run's own.
+    Applies to all threads of the process while the block lasts, since a run has threads of its own.
     """
     before = jax.config.jax_default_matmul_precision
     if not accelerated() or before is not None:
@@ -40,17 +39,24 @@ def full_precision() -> Iterator[None]:
         jax.config.update("jax_default_matmul_precision", before)  # type: ignore[no-untyped-call]
 
 
-def program[**P, R](**settings: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """`jax.jit(**settings)` for a program of many short steps; not to be called inside of another."""
+def program[**P, R](
+    *, static_argnames: tuple[str, ...] = (), donate_argnames: tuple[str, ...] = ()
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """`jax.jit` for a program of many short steps. Do not call such a program inside another."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @cache
-        def made() -> Callable[P, R]:
-            return jax.jit(function, compiler_options=understood(), **settings)
+        def compile_once() -> Callable[P, R]:
+            return jax.jit(
+                function,
+                static_argnames=static_argnames,
+                donate_argnames=donate_argnames,
+                compiler_options=find_cpu_options(),
+            )
 
         @wraps(function)
         def run(*args: P.args, **kwargs: P.kwargs) -> R:
-            return made()(*args, **kwargs)
+            return compile_once()(*args, **kwargs)
 
         return run
 
@@ -58,12 +64,15 @@ def program[**P, R](**settings: Any) -> Callable[[Callable[P, R]], Callable[P, R
 
 
 @cache
-def understood() -> dict[str, str | int] | None:
-    """The options, on a CPU and where this version of XLA still has them; they change how fast it is, no more."""
+def find_cpu_options() -> dict[str, str | int] | None:
+    """Return the options for a CPU; None on an accelerator, or if this version of XLA does not know them.
+
+    They change the speed of a program, never its results.
+    """
     if accelerated():
         return None
     try:
-        jax.jit(lambda x: x, compiler_options=OPTIONS).lower(0.0).compile()
+        jax.jit(lambda x: x, compiler_options=CPU_OPTIONS).lower(0.0).compile()
     except jax.errors.JaxRuntimeError:
         return None
-    return OPTIONS
+    return CPU_OPTIONS

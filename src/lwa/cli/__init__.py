@@ -1,1 +1,1 @@
-"""The command line: one file per command."""
+"""The command line: one file per command. Only its commands know about options, printing and exit codes."""

@@ -4,13 +4,12 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from lwa.result.result import Result
 
-TOLD = (
+ATTRIBUTES = (
     "rows",
     "target",
     "exact",
@@ -23,35 +22,36 @@ TOLD = (
     "command",
     "model",
 )
+"""Attributes of a run that its JSON repeats."""
+
+type Json = dict[str, Json] | list[Json] | str | int | float | bool | None
 
 
-def run_as_json(fit: Result, folder: Path, page: Path | None) -> str:
-    """Where it is, how it came about, its certificate, and ArviZ's table in full digits."""
-    table = fit.summary(round_to="none")
-    chains = len(next(iter(fit.posterior.values())))
+def write_run_as_json(fit: Result, folder: Path, page: Path | None) -> str:
+    """Return where a run is, how it was made, its certificate, and ArviZ's table in full digits."""
     described = {
         "run": str(folder),
         "report": None if page is None else str(page),
-        "chains": chains,
+        "chains": len(next(iter(fit.posterior.values()))),
         "draws": fit.draws,
-        **{name: fit.attributes.get(name) for name in TOLD},
+        **{name: fit.attributes.get(name) for name in ATTRIBUTES},
         "certificate": fit.attributes.get("certificate"),
-        "summary": table.to_dict(orient="index"),
+        "summary": fit.summary(round_to="none").to_dict(orient="index"),
     }
-    return as_json(described)
+    return write_json(described)
 
 
-def as_json(described: Mapping[str, Any]) -> str:
-    """One line that every reader of JSON takes."""
-    return json.dumps(plain(described), allow_nan=False, ensure_ascii=False)
+def write_json(described: Mapping[str, object]) -> str:
+    """Return one line of strict JSON."""
+    return json.dumps(as_plain_json(described), allow_nan=False, ensure_ascii=False)
 
 
-def plain(value: Any) -> Any:
-    """What JSON has a word for: NaN and infinity are null."""
+def as_plain_json(value: object) -> Json:
+    """Return a value as strict JSON can hold it: NaN and infinity become null."""
     if isinstance(value, Mapping):
-        return {str(name): plain(inner) for name, inner in value.items()}
+        return {str(name): as_plain_json(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(inner) for inner in value]
+        return [as_plain_json(inner) for inner in value]
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):

@@ -1,24 +1,29 @@
-"""A user's own model, named on the command line as `module:name`."""
+"""A user's own object, named on the command line as `module:name`."""
 
-from pathlib import Path
+import os
+import sys
+from importlib import import_module
 
-from lwa.cli.parsing import own_object
 from lwa.errors import InputError
-from lwa.models.model import Model
-from lwa.rivals.problems import Simulated
 
 
-def own_problem(name: str, data: Path | None) -> Simulated:
-    """A `lwa.Model` with a file of data, or what a function returns as (model, data) or (model, data, bound)."""
-    found = own_object(name)
-    if isinstance(found, Model):
-        if data is None:
-            raise InputError(f"{name!r} is a model without data. Pass a .npy file after it, or a function's name.")
-        return Simulated(found, data)
-    made = found() if callable(found) else found
-    if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], Model):
+def load_object(name: str) -> object:
+    """Import `module:name`, from the current folder first."""
+    module, _, attribute = name.partition(":")
+    if not (module and attribute) or "/" in module:
         raise InputError(
-            f"{name!r} is of type {type(made).__name__}; a lwa.Model, or a function that returns (model, data), is "
-            "expected."
+            f"{name!r} is no module:name. Pass models:mine for the object mine in models.py of this folder."
         )
-    return Simulated(*made)
+    sys.path.insert(0, os.getcwd())
+    try:
+        found: object = getattr(import_module(module), attribute)
+        return found
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"{name!r} cannot be loaded: {error}. Pass module:name of a module in this folder.") from None
+    except (Exception, SystemExit) as error:
+        raise InputError(
+            f"{name!r} cannot be loaded: {type(error).__name__} while {module!r} was imported: {error}. Correct the "
+            "module first."
+        ) from error
+    finally:
+        sys.path.remove(os.getcwd())

@@ -11,14 +11,13 @@ from lwa.errors import InputError
 from lwa.executors import Executor, Serial
 from lwa.models.check import check_model, row_numbers
 from lwa.models.glm.recipe import ReadRows
-from lwa.models.model import Model
-from lwa.models.unbound import Unbound
+from lwa.models.model import Model, Unbound
 from lwa.rows import Rows, as_rows
 from lwa.rows.memory import ArrayRows
 from lwa.rows.parts import Parts, joined, one_part, parts_by, require_ascending, require_index_ascending
 from lwa.rows.passes import SpreadRows, spread
 from lwa.rows.store.cache import read_by_workers
-from lwa.rows.tables import is_series, is_table
+from lwa.rows.memory import is_series, is_table
 from lwa.rows.units import groups_of, segments_of
 from lwa.rows.workers.on_workers import RowsOnWorkers
 from lwa.user.progress import Display

@@ -1,73 +1,73 @@
-"""The verb: how far are these draws from the full posterior π?"""
-
-from typing import Any
+"""`lwa.certify`: how far are draws from the posterior π of all rows?"""
 
 import jax
 import numpy as np
+from jaxtyping import Float64
 from numpy.typing import NDArray
 
 from lwa.backend.xla import full_precision
 from lwa.data.data import Data, lay_out
-from lwa.data.lead_in import measure_lead_in
-from lwa.diagnostics.certificate import RESOLUTION, Certificate, standard_errors_a_bar
-from lwa.diagnostics.draws import at_least_two_chains, draws_of, spread, spread_evenly
-from lwa.diagnostics.gradients import Places, evenly, score
-from lwa.diagnostics.monte_carlo_error import effective_draws
-from lwa.diagnostics.stein import Effects, Evidence, effects, effects_in_worst_directions, fits
-from lwa.diagnostics.transitions import Moves, moves, proposals, transition
+from lwa.data.lead_in import extend_lead_in
+from lwa.diagnostics.autocorrelation import effective_draws
+from lwa.diagnostics.certificate import RESOLUTION, Certificate, standard_errors_per_bar
+from lwa.diagnostics.draws import Spread, arrange_chains, choose_points, collect_draws, measure_spread
+from lwa.diagnostics.gradients import evenly, score
+from lwa.diagnostics.stein import Effects, Evidence, fit_gradients, measure_effects, measure_worst_directions
+from lwa.diagnostics.transitions import ExactMoves, draw_proposals, measure_transition, score_moves
 from lwa.executors import Executor
 from lwa.executors.executor import require_executor
 from lwa.models.check import labelled
-from lwa.models.model import Model
-from lwa.models.unbound import Unbound, require_model
+from lwa.models.model import Model, Unbound, require_model
+from lwa.models.sums import Places
 from lwa.user.progress import Display
 
 MOST_STARTS = 500
-"""Draws from which moves start. More parameters need more gradients, but no more moves: these are a second opinion."""
-MORE, MOST_POINTS = 4, 6000
-"""Gradients of a second pass: as many times those of the first, or so many if the first one's bars ask for them."""
+"""Draws from which exact moves start. More parameters need more gradients, but no more moves: these are a second
+opinion."""
+MORE_TIMES_POINTS, MOST_POINTS = 4, 6000
+"""Gradients of a second pass: this many times those of the first, or up to `MOST_POINTS` if the first bars are long."""
 
 
 @full_precision()
 def certify(
     model: Model | Unbound,
-    data: Any,
-    idata: Any,
+    data: object,
+    idata: object,
     *,
     points: int | None = None,
     progress: bool = True,
     executor: Executor | None = None,
 ) -> Certificate:
-    """How far are these draws, whoever made them, from the posterior of all rows? One pass over the data tells, or two.
+    """Measure how far draws of any sampler are from the posterior π of all rows, in one pass over the data, or two.
 
     The gradient g = ∇log π is taken at `points` of the draws, all at once, and regressed on θ. Its slope is -H and its
-    root μ, the precision and mean of π where π is near Gaussian: they come with almost no noise and do not inherit the
+    root μ, the precision and mean of π if π is near Gaussian: they come with almost no noise and do not inherit the
     draws' error. The mean and covariance of all draws are compared with them.
 
     A second opinion, which assumes nothing of π's shape, comes with the same pass: exact Metropolis-Hastings moves from
-    those draws to as many of a Gaussian with their mean and covariance, made from random numbers with a fixed seed.
-    Such moves leave π as it is: if they change the mean or variance of the draws, these are not π's.
+    those draws to as many draws of a Gaussian with their mean and covariance, made from random numbers with a fixed
+    seed. Such moves leave π as it is: if they change the mean or variance of the draws, these are not draws of π.
 
-    Where the first pass cannot tell though the draws are many, a second one takes gradients at four times as many, or
-    more. No check sees a mode never visited.
+    If the first pass cannot decide although the draws are many, a second one takes gradients at four times as many
+    draws, or more. No check sees a mode that was never visited.
 
     Parameters
     ----------
     model
-        The `lwa.Model` whose posterior is meant.
+        The `lwa.Model` whose posterior the draws should follow.
     data
         All rows, in any form that `lwa.sample` takes.
     idata
         The draws: a `lwa.Result`, an `xarray.DataTree` with a group `posterior`, or a dict of arrays
         `(chain, draw, *shape)` by parameter. A model whose θ is one bare array calls it `theta`. Parameters with
-        constraints are given as the model's functions take them, and judged on the unconstrained scale.
+        constraints are passed as the model's functions take them, and judged on the unconstrained scale.
     points
-        Draws at which to take the gradient and to start moves, spread evenly over all; 300, or 8 a parameter, when not
-        given. Where it is, there is one pass.
+        Draws at which to take the gradient and to start moves, spread evenly over all; 300, or 8 per parameter, if
+        None. If it is given, there is only one pass.
     progress
         Show a bar.
     executor
-        Who computes the pass: `lwa.executors.Dask(client)`, for example; this process where None.
+        What computes the pass: `lwa.executors.Dask(client)`, for example; this process if None.
 
     Examples
     --------
@@ -84,72 +84,66 @@ def certify(
     require_executor(executor)
     layout = lay_out(model, data, progress, executor)
     model = layout.given
-    draws = at_least_two_chains(draws_of(model, idata))
-    where = spread_evenly(draws, points)
-    mean, factor = spread(model, draws)
+    draws = arrange_chains(collect_draws(model, idata))
+    where = choose_points(draws, points)
+    spread = measure_spread(model, draws)
     with Display(progress) as display, jax.enable_x64(True):
         layout = layout.checked(np.float64)
         if layout.ordered:
-            layout, _ = measure_lead_in(layout, mean, factor)
-        found = judged(layout, draws, where, mean, factor, display)
-        more = min(enough(found), int(found.effective_draws))
+            layout, _ = extend_lead_in(layout, *spread)
+        found = judge(layout, draws, where, spread, display)
+        more = min(count_gradients(found), int(found.effective_draws))
         if points is None and found.outcome == "warn" and more >= 2 * len(where):
-            display.say(f"{len(where)} gradients cannot tell. Another pass takes {more}.")
-            found = judged(layout, draws, spread_evenly(draws, more), mean, factor, display)
+            display.say(f"{len(where)} gradients are too few to decide. A second pass takes {more}.")
+            found = judge(layout, draws, choose_points(draws, more), spread, display)
     return found
 
 
-def enough(found: Certificate) -> int:
-    """Gradients with which bars would be short enough to tell: they fall like 1/√points, and half as many more."""
+def count_gradients(found: Certificate) -> int:
+    """Return how many gradients would make bars short enough: they fall like 1/√points, and half as many more."""
     vague = [(one.bar / (RESOLUTION * one.tolerance)) ** 2 for one in found.findings if one.unclear]
     asked = int(1.5 * max(vague, default=0.0) * found.points)
-    return max(MORE * found.points, min(asked, MOST_POINTS))
+    return max(MORE_TIMES_POINTS * found.points, min(asked, MOST_POINTS))
 
 
-def judged(
+def judge(
     layout: Data,
-    draws: NDArray[np.float64],
+    draws: Float64[np.ndarray, "chains draws d"],
     where: NDArray[np.int64],
-    mean: NDArray[np.float64],
-    factor: NDArray[np.float64],
+    spread: Spread,
     display: Display,
 ) -> Certificate:
-    """One pass, with gradients at the draws `where` says."""
-    d = len(mean)
+    """Make one pass, with gradients at the draws at positions `where`, and return the certificate."""
+    d, factor = len(spread.mean), spread.factor
     scored = draws.reshape(-1, d)[where]
     begun = evenly(len(where), min(len(where), MOST_STARTS))
-    ends = proposals(len(begun), d)
-    places = Places(scored, scored[begun] if len(begun) < len(where) else scored[:0], mean + ends @ factor.T)
+    ends = draw_proposals(len(begun), d)
+    places = Places(scored, scored[begun] if len(begun) < len(where) else scored[:0], spread.mean + ends @ factor.T)
     scores = score(layout, places, factor, display)
-    white = np.linalg.solve(factor, (draws - mean).reshape(-1, d).T).T
+    white = np.linalg.solve(factor, (draws - spread.mean).reshape(-1, d).T).T
     evidence = Evidence(white.reshape(draws.shape), white[where], scores.gradient @ factor)
-    tried = moves(white[where][begun], ends, scores.log_density, scores.proposed)
-    return certificate(layout.given, evidence, tried, where, mean, factor, len(layout))
+    tried = score_moves(white[where][begun], ends, scores.log_density, scores.proposed)
+    return build_certificate(layout.given, evidence, tried, where=where, spread=spread, rows=len(layout))
 
 
-def certificate(
-    model: Model,
-    evidence: Evidence,
-    tried: Moves,
-    where: NDArray[np.int64],
-    mean: NDArray[np.float64],
-    factor: NDArray[np.float64],
-    rows: int,
+def build_certificate(
+    model: Model, evidence: Evidence, tried: ExactMoves, *, where: NDArray[np.int64], spread: Spread, rows: int
 ) -> Certificate:
     """Measure along the parameters and along the worst directions, in the coordinates z of θ = mean + factor z."""
+    mean, factor = spread
     chains, draws, _ = evidence.draws.shape
     chain_of = where // draws
     halves = [
         Evidence(evidence.draws[i::2], *(part[chain_of % 2 == i] for part in (evidence.points, evidence.gradients)))
         for i in (0, 1)
     ]
-    plainly, worst = effects(evidence, factor.T), effects_in_worst_directions(*halves)
-    fit = fits(evidence)[1]
+    plainly, worst = measure_effects(evidence, factor.T), measure_worst_directions(*halves)
+    fit = fit_gradients(evidence)[1]
     sd = np.sqrt(((factor @ fit.covariance) * factor).sum(1))
-    change = transition(tried, evidence.draws, factor.T)
-    standard_errors = standard_errors_a_bar(5 * model.dimension + 2)
-    shift_bar, width_bar = bars(plainly, standard_errors)
-    worst_shift_bar, worst_width_bar = bars(worst, standard_errors)
+    change = measure_transition(tried, evidence.draws, factor.T)
+    standard_errors = standard_errors_per_bar(5 * model.dimension + 2)
+    shift_bar, width_bar = find_error_bars(plainly, standard_errors)
+    worst_shift_bar, worst_width_bar = find_error_bars(worst, standard_errors)
     ratio, eigenvalues = np.exp(plainly.log_ratio), np.exp(2 * worst.log_ratio[1:])
     return Certificate(
         names=labelled(model),
@@ -178,7 +172,7 @@ def certificate(
     )
 
 
-def bars(found: Effects, standard_errors: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Error bars of shifts and log ratios."""
+def find_error_bars(found: Effects, standard_errors: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the error bars of shifts and of log ratios."""
     shift = standard_errors * found.shift_error + found.shift_doubt
     return shift, standard_errors * found.log_ratio_error + found.log_ratio_doubt

@@ -1,33 +1,21 @@
 """log π of all rows at many parameter values, and ∇log π at some of them, in one streamed pass."""
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from numpy.typing import NDArray
 
 from lwa.data.data import Data
 from lwa.errors import InputError, ModelError
-from lwa.models import numerical, predictors
-from lwa.models.check import named, users_function
+from lwa.models.check import named
+from lwa.models.likelihood import find_likelihood
 from lwa.models.model import Model
-from lwa.models.on_host import log_priors
+from lwa.models.sums import AnyScores, NumpyPlaces, Places, Precision, ScoreSums
 from lwa.rows import Batch, Rows, survey
-from lwa.rows.passes import over_pieces, power_of_two
-from lwa.rows.slots import fill_up, to_rows
-from lwa.rows.survey import visited
-from lwa.rows.units import unit_length
+from lwa.rows.passes import count_unit_rows, floor_power_of_two, map_pieces, visit_rows
 from lwa.user.progress import Display
 
-EVALUATIONS = 2**20
-"""Points and proposals × rows in one compiled call: 4 MiB a temporary array. At 300 of each, blocks of 1024 to 4096
-rows are equally fast and 16,384 half as fast (logistic, d = 10, 2 cores)."""
-PYTHON_ROWS = 2**14
-"""Rows in one call of a function that runs in Python, one θ at a time."""
 TRIAL_SHARE, FEWEST_TRIAL_ROWS, MOST_TRIAL_ROWS = 1 / 16, 4096, 65_536
 """Rows on which the rounding of float32 is measured. Where a sixteenth of all are fewer than 4096, float64 it is. The
 error of T rows is taken N/T times, as if all rows erred alike. Errors that do not are overrated by √(N/T): so T grows
@@ -49,48 +37,14 @@ class Scores(NamedTuple):
     proposed: NDArray[np.float64]  # (K,)  log density again; may be infinite or NaN
 
 
-class Places(NamedTuple):
-    """Where to take gradients and values."""
-
-    points: Any  # (M, d)
-    starts: Any  # (K', d) of moves; none of them: values are taken at all points
-    proposals: Any  # (K, d)  ends of moves
-
-    @property
-    def begun(self) -> Any:
-        """Where moves start."""
-        return self.starts if len(self.starts) else self.points
-
-    @property
-    def number(self) -> int:
-        """How many there are."""
-        return sum(map(len, self))
-
-    def cast(self, precision: Any) -> "Places":
-        """The same in another precision."""
-        return Places(*(part.astype(precision) for part in self))
-
-    def some(self, count: int) -> "Places":
-        """At most so many of each, spread evenly."""
-        return Places(*(part[evenly(len(part), min(count, len(part)))] for part in self))
-
-
 def evenly(of: int, count: int) -> NDArray[np.int64]:
     """So many positions, spread over a number of them."""
     return np.linspace(0, of - 1, count).astype(np.int64)
 
 
-class Sums(NamedTuple):
-    """Scores of the rows seen so far, in float64; on the device where JAX computes them."""
-
-    log_density: Any
-    gradient: Any
-    proposed: Any
-
-
 def score(
     layout: Data,
-    places: Places,
+    places: NumpyPlaces,
     factor: NDArray[np.float64],
     display: Display,
 ) -> Scores:
@@ -98,13 +52,14 @@ def score(
 
     `factor` F is that of the draws' covariance: gradients times F are in units of their own spread.
     """
-    model, rows, length = layout.model, layout.full, unit_length(layout.full)
-    size = power_of_two((PYTHON_ROWS if model.host else block_rows(places)) // length)
-    precision = None if model.host else choose_precision(model, rows, places, factor)
-    prior = prior_of(model, places)
+    model, rows, length = layout.model, layout.full, count_unit_rows(layout.full)
+    likelihood = find_likelihood(model)
+    size = floor_power_of_two(likelihood.choose_block(places) // length)
+    precision = choose_precision(model, rows, places, factor)
+    prior = likelihood.score_prior(places)
     require_finite(model, places, prior, "log_prior")
     if length == 1:
-        total = visited(
+        total: AnyScores = visit_rows(
             rows, Adding, size, shared=(model,), own=(places, size, precision), here=model.host,
             progress=lambda done: display.show("gradients", done, len(rows)),
         )[1].total  # fmt: skip
@@ -115,33 +70,37 @@ def score(
     return Scores(*(np.asarray(a) + np.asarray(b) for a, b in zip(prior, total, strict=True)))
 
 
+def blank_scores(places: NumpyPlaces) -> AnyScores:
+    """Return zeros for the scores at some places."""
+    return ScoreSums(np.zeros(len(places.begun)), np.zeros(places.points.shape), np.zeros(len(places.proposals)))
+
+
 class Adding:
     """Scores of the rows seen so far."""
 
-    def __init__(self, model: Model, places: Places, size: int, precision: Any) -> None:
-        self.model, self.places, self.size, self.precision = model, places, size, precision
-        shapes = (len(places.begun),), places.points.shape, (len(places.proposals),)
-        self.total = Sums(*jax.device_put([np.zeros(shape) for shape in shapes]))
+    def __init__(self, model: Model, places: NumpyPlaces, size: int, precision: Precision) -> None:
+        self.likelihood, self.places, self.size, self.precision = find_likelihood(model), places, size, precision
+        self.total: AnyScores = jax.device_put(blank_scores(places))
 
     def visit(self, block: Batch) -> None:
         """Add those of a block."""
-        add = add_numerically if self.model.host else add_by_jax
-        self.total = add(self.model, self.total, self.places, block, self.size, self.precision)
+        add = self.likelihood.add_scores
+        self.total = add(self.total, self.places, block, size=self.size, precision=self.precision)
 
     def join(self, later: Self) -> None:
         """Add those of the next piece."""
-        self.total = Sums(*(np.asarray(a) + np.asarray(b) for a, b in zip(self.total, later.total, strict=True)))
+        self.total = jax.tree.map(lambda a, b: np.asarray(a) + np.asarray(b), self.total, later.total)
 
     def __getstate__(self) -> dict[str, Any]:
         """Sums alone come back from a worker."""
         return {"total": jax.tree.map(np.asarray, self.total)}
 
 
-def over_units(layout: Data, places: Places, size: int, precision: Any, display: Display) -> Sums:
+def over_units(layout: Data, places: NumpyPlaces, size: int, precision: Precision, display: Display) -> AnyScores:
     """A pass over segments or groups."""
     model, rows = layout.model, layout.full
     begun: Adding | None = None
-    pieces = over_pieces(
+    pieces = map_pieces(
         rows, scores_in_piece, size, shared=(model,), own=(places, size, precision), here=model.host,
         progress=lambda done: display.show("gradients", done, len(rows), layout.units_in_words),
     )  # fmt: skip
@@ -154,7 +113,9 @@ def over_units(layout: Data, places: Places, size: int, precision: Any, display:
     return begun.total
 
 
-def scores_in_piece(model: Model, places: Places, size: int, precision: Any, start: int, blocks: Any) -> Adding:
+def scores_in_piece(
+    model: Model, places: NumpyPlaces, size: int, precision: Precision, start: int, blocks: Any
+) -> Adding:
     """Of all units of a piece."""
     adding = Adding(model, places, size, precision)
     for block in blocks:
@@ -162,91 +123,25 @@ def scores_in_piece(model: Model, places: Places, size: int, precision: Any, sta
     return adding
 
 
-def block_rows(places: Places) -> int:
-    """Rows in one compiled call: enough for what they cost to outweigh adding up d numbers for each point."""
-    return max(EVALUATIONS // places.number, min(4 * places.points.shape[1], 8 * EVALUATIONS // places.number))
-
-
-def prior_of(model: Model, places: Places) -> Sums:
-    """Scores of the prior."""
-    if not model.host:
-        with users_function("log_prior", "theta to be differentiated"):
-            return prior_scores(model, jax.device_put(places))  # jnp.asarray compiles a program for every shape
-    here, slopes = numerical.prior_gradients(model, places.points)
-    if len(places.starts):
-        here = log_priors(model, places.starts)
-    return Sums(here, slopes, log_priors(model, places.proposals))
-
-
-def add_by_jax(model: Model, total: Sums, places: Places, batch: Batch, size: int, precision: Any) -> Sums:
-    """The scores of some rows, `size` at the most, in a precision, added in float64."""
-    with users_function("log_likelihood", "theta to be differentiated"):
-        done = add_block(model, total, places.cast(precision), *fill_up(batch, size, precision))
-        return jax.block_until_ready(done)  # type: ignore[no-untyped-call]  # blocks must not queue up in memory
-
-
-def add_numerically(model: Model, total: Sums, places: Places, batch: Batch, size: int, precision: Any) -> Sums:
-    """The same of a model that runs in Python, by differences; what it raises is the user's."""
-    here, slopes = numerical.gradient_sums(model, places.points, batch)
-    if len(places.starts):
-        here = numerical.value_sums(model, places.starts, batch)
-    there = numerical.value_sums(model, places.proposals, batch)
-    return Sums(*(a + b for a, b in zip(total, (here, slopes, there), strict=True)))
-
-
-@partial(jax.jit, static_argnames=("model",))
-def add_block(model: Model, total: Sums, places: Places, columns: Any, mask: Array) -> Sums:
-    """`total` and what one block of rows adds to it; `mask` is False where a row only fills the block up."""
-    if model.predictors is not None:
-        rows = to_rows(columns)
-        values, slopes = (
-            partial(sums, model.predictors, rows=rows, counted=mask)
-            for sums in (predictors.values, predictors.gradients)
-        )
-        found = Sums(values(places.begun), slopes(places.points).astype(jnp.float64), values(places.proposals))
-        return jax.tree.map(jnp.add, total, found)
-
-    def value(theta: Array) -> Array:
-        # Rows are added up in float64: log ratios are small differences of such sums.
-        return jnp.where(mask, model.log_likelihood_at(theta, columns), 0.0).sum(dtype=jnp.float64)
-
-    return jax.tree.map(jnp.add, total, sums_at(value, places))
-
-
-@partial(jax.jit, static_argnames=("model",))
-def prior_scores(model: Model, places: Places) -> Sums:
-    """The log prior and its gradient."""
-    return sums_at(lambda theta: model.log_prior_at(theta).astype(jnp.float64), places)
-
-
-def sums_at(value: Callable[[Array], Array], places: Places) -> Sums:
-    """Gradients at the points, and values."""
-    density, gradient = jax.vmap(jax.value_and_grad(value))(places.points)
-    if len(places.starts):
-        density = jax.vmap(value)(places.starts)
-    return Sums(density, gradient.astype(jnp.float64), jax.vmap(value)(places.proposals))
-
-
 def choose_precision(
     model: Model,
     rows: Rows,
-    places: Places,
+    places: NumpyPlaces,
     factor: NDArray[np.float64],
-) -> Any:
+) -> Precision:
     """float32 for the rows' own terms if its rounding, measured on some rows, would not be felt; else float64."""
-    N = len(rows)
+    likelihood, N = find_likelihood(model), len(rows)
     T = min(int(TRIAL_SHARE * N), MOST_TRIAL_ROWS)
-    if T < FEWEST_TRIAL_ROWS or unit_length(rows) > 1:
+    if T < FEWEST_TRIAL_ROWS or count_unit_rows(rows) > 1 or np.float32 not in likelihood.precisions:
         return np.float64
     batch = rows.take(np.linspace(0, N - 1, T).astype(np.int64))
-    few = places.some(min(TRIAL_POINTS, len(places.begun), len(places.proposals)))
-
-    def sums(precision: Any) -> Sums:
-        zero = Sums(np.zeros(len(few.begun)), np.zeros(few.points.shape), np.zeros(len(few.proposals)))
-        return jax.tree.map(np.asarray, add_block(model, zero, few.cast(precision), *fill_up(batch, T, precision)))
-
-    with users_function("log_likelihood", "theta to be differentiated"):
-        single, double = sums(np.float32), sums(np.float64)
+    count = min(TRIAL_POINTS, len(places.begun), len(places.proposals))
+    few = Places(*(part[evenly(len(part), min(count, len(part)))] for part in places))
+    zero = blank_scores(few)
+    single, double = (
+        jax.tree.map(np.asarray, likelihood.add_scores(zero, few, batch, size=T, precision=precision))
+        for precision in (np.float32, np.float64)
+    )
     with np.errstate(invalid="ignore"):
         here, there = single.log_density - double.log_density, single.proposed - double.proposed
         off = (there - here)[np.isfinite(double.proposed)]  # elsewhere, rounding or not, nothing moves there
@@ -256,7 +151,7 @@ def choose_precision(
     return np.float32 if moved <= ROUNDING and noise <= LOG_RATIO_ROUNDING else np.float64
 
 
-def require_finite(model: Model, places: Places, scores: Sums, function: str) -> None:
+def require_finite(model: Model, places: NumpyPlaces, scores: AnyScores, function: str) -> None:
     """Refuse draws that the model calls impossible, and gradients that JAX cannot take."""
     for points, values, what in (
         (places.begun, np.asarray(scores.log_density)[:, None], "value"),

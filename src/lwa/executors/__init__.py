@@ -1,4 +1,4 @@
-"""Where passes over all rows and cohorts of chains are computed: here, in processes of this machine, on a cluster."""
+"""Who computes passes over all rows and cohorts of chains: this process, others on this machine, or a cluster."""
 
 from lwa.executors.dask import Dask
 from lwa.executors.executor import Executor, Work

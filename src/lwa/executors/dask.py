@@ -1,4 +1,4 @@
-"""On a cluster that Dask operates."""
+"""Compute on a Dask cluster."""
 
 import time
 import warnings
@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 from lwa.errors import ExecutorError, InputError
 from lwa.executors.executor import Work
-from lwa.executors.shipping import Packing, Parcel, carry_out, rest_of, versions
+from lwa.executors.shipping import Packing, Parcel, find_versions, pack_task, run_task
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-SMALL = 2**18
-"""Bytes that each task may carry; larger parcels are tasks of their own, which workers hand on to each other."""
-LOOK = 0.5
-"""Seconds between two looks at whether anybody is left to wait for."""
+MOST_INLINE_BYTES = 2**18
+"""Bytes of a parcel that each task may carry. A larger parcel is a task of its own; workers copy it to each other."""
+POLL_SECONDS = 0.5
+"""Seconds between two checks whether any worker is left."""
 
 
 class Dask:
-    """A cluster of Dask's. A worker that dies changes nothing but the time: others do its work again.
+    """Compute on a Dask cluster. If a worker dies, others repeat its work: only the time changes.
 
     Parameters
     ----------
     client
-        A `distributed.Client`, connected. Its workers need lwa, in the version used here.
+        A connected `distributed.Client`. Its workers need the same version of lwa as this process.
     patience
-        Seconds to wait for a worker where there is none, before the run ends with what it has.
+        Seconds to wait for a worker if there is none, before the run ends with what it has.
 
     Examples
     --------
@@ -47,102 +47,102 @@ class Dask:
         if client.asynchronous:
             raise InputError("client is asynchronous. Pass distributed.Client(address), without asynchronous=True.")
         if not patience > 0:
-            raise InputError(f"patience={patience!r} is no time to wait. Pass seconds, such as 30.")
+            raise InputError(
+                f"patience={patience!r} must be a positive number of seconds. Pass patience=30, for example."
+            )
         self.client, self.patience = client, patience
         self.packing = Packing(self._keep)
-        self.missed: float | None = None  # since when nobody answers
-        self.there: list[str] = []
-        self.asked = -1e9  # when it was asked who is there
+        self.missed: float | None = None  # since when there has been no worker
+        self.addresses: list[str] = []
+        self.checked = -1e9  # when the addresses were last read
 
     @property
     def workers(self) -> int:
-        """How many pieces are computed side by side."""
-        return max(1, len(self._lately()))
+        """Number of pieces computed in parallel."""
+        return max(1, len(self._find_workers()))
 
-    def _lately(self) -> list[str]:
-        """The workers that there were a moment ago: to ask costs some milliseconds."""
-        if time.monotonic() - self.asked > LOOK:
-            self.there, self.asked = self._addresses(), time.monotonic()
-        return self.there
+    def _find_workers(self) -> list[str]:
+        """Return the addresses of the workers, at most a moment old: to ask takes some milliseconds."""
+        if time.monotonic() - self.checked > POLL_SECONDS:
+            self.addresses, self.checked = self._ask_for_workers(), time.monotonic()
+        return self.addresses
 
-    def _addresses(self) -> list[str]:
-        """Of the workers that there are."""
+    def _ask_for_workers(self) -> list[str]:
+        """Ask the scheduler for the addresses of its workers."""
         try:
             return sorted(self.client.nthreads(callback_timeout=max(5.0, self.patience)))  # type: ignore[no-untyped-call]
         except Exception as error:
             raise ExecutorError(
-                f"The scheduler of the Dask cluster does not answer ({type(error).__name__}: {error}). Start it again "
-                "and connect a new distributed.Client to it."
+                f"The scheduler of the Dask cluster does not answer ({type(error).__name__}: {error}). Restart it and "
+                "connect a new distributed.Client to it."
             ) from error
 
     def _keep(self, parcel: Parcel) -> "Parcel | Future[Parcel]":
         assert isinstance(parcel.content, bytes)
-        if len(parcel.content) <= SMALL:
+        if len(parcel.content) <= MOST_INLINE_BYTES:
             return parcel
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Sending large graph")  # data in the caller's memory are sent once
-            return self.client.submit(handed_on, parcel, key=f"lwa-parcel-{parcel.digest}")
+            warnings.filterwarnings("ignore", "Sending large graph")  # data in memory are sent once
+            return self.client.submit(hold_parcel, parcel, key=f"lwa-parcel-{parcel.digest}")
 
     def map(self, work: Work, pieces: Sequence[Any], near: Sequence[float] | None = None) -> Iterator[Any]:
-        """What becomes of each piece, in order."""
-        shared, made = self.packing.of(work.shared), versions()
-        preferred = self._preferred(near, len(pieces))
-        waiting: deque[Waiting] = deque()
+        """Yield the result of each piece, in order."""
+        shared, installed = self.packing.pack_all(work.shared), find_versions()
+        preferred = self._choose_workers(near, len(pieces))
+        waiting: deque[Task] = deque()
         try:
             for piece, worker in zip(pieces, preferred, strict=True):
-                waiting.append(Waiting(self.client, (shared, rest_of(work, piece), made), worker))
+                waiting.append(Task(self.client, (shared, pack_task(work, piece), installed), worker))
             while waiting:
-                yield self._result(waiting[0])
+                yield self._await_result(waiting[0])
                 waiting.popleft().future.release()
         finally:
             for one in waiting:
                 one.future.cancel()
 
-    def _preferred(self, near: Sequence[float] | None, count: int) -> list[str | None]:
-        """The worker for each piece, where one is better than others."""
-        if near is None:
-            return [None] * count
-        there = self._lately()
-        if not there:
+    def _choose_workers(self, near: Sequence[float] | None, count: int) -> list[str | None]:
+        """Return the preferred worker of each piece; None if any will do."""
+        there = [] if near is None else self._find_workers()
+        if near is None or not there:
             return [None] * count
         return [there[min(int(at * len(there)), len(there) - 1)] for at in near]
 
-    def _result(self, waiting: "Waiting") -> Any:
-        """What came of a task, as soon as it is there; an error where nobody is left to compute it."""
-        while True:  # a result that is there may be lost again with the worker that holds it
+    def _await_result(self, waiting: "Task") -> Any:
+        """Wait for the result of a task; raise `ExecutorError` once no worker is left to compute it."""
+        while True:  # a result may be lost again with the worker that holds it
             try:
-                return waiting.future.result(timeout=LOOK)
+                return waiting.future.result(timeout=POLL_SECONDS)
             except Exception as error:
                 if waiting.future.status == "error":
-                    raise explained(error) from None
+                    raise explain_error(error) from None
                 if not isinstance(error, TimeoutError):
                     raise ExecutorError(
-                        f"The Dask cluster dropped the work that it was given ({type(error).__name__}): its scheduler "
-                        "ended, or its client was closed. Start it again and connect a new distributed.Client to it."
+                        f"The Dask cluster dropped a task ({type(error).__name__}): its scheduler ended, or its client "
+                        "was closed. Restart it and connect a new distributed.Client to it."
                     ) from error
-            waiting.look_at(self._somebody())
+            waiting.resubmit_if_lost(self._require_workers())
 
-    def _somebody(self) -> list[str]:
-        """The workers that there are; raises once there has been none for as long as patience lasts."""
+    def _require_workers(self) -> list[str]:
+        """Return the addresses of the workers; raise `ExecutorError` if there was none for `patience` seconds."""
         if self.client.status not in ("running", "connecting"):
             raise ExecutorError(
                 "The client of the Dask cluster is closed. Connect a new distributed.Client to the scheduler."
             )
-        if there := self._addresses():
+        if there := self._ask_for_workers():
             self.missed = None
             return there
         self.missed = self.missed or time.monotonic()
         if time.monotonic() - self.missed > self.patience:
             raise ExecutorError(
                 f"The Dask cluster has had no worker for {self.patience:.0f} s. Start workers (dask worker ADDRESS) "
-                "and go on."
+                "and resume the run."
             )
         return []
 
 
 @contextmanager
-def dask_at(address: str | None, patience: float = 30.0) -> Iterator[Dask | None]:
-    """The cluster whose scheduler has this address; nobody, where there is none."""
+def connect_dask(address: str | None, patience: float = 30.0) -> Iterator[Dask | None]:
+    """Yield an executor for the cluster whose scheduler has this address; None if there is no address."""
     if address is None:
         yield None
         return
@@ -155,45 +155,48 @@ def dask_at(address: str | None, patience: float = 30.0) -> Iterator[Dask | None
     except (OSError, TimeoutError, ValueError) as error:
         raise ExecutorError(
             f"No Dask scheduler answers at {address!r} ({type(error).__name__}). Start one with dask scheduler, and "
-            "pass the address that it prints, such as tcp://10.0.0.1:8786."
+            "pass the address it prints, such as tcp://10.0.0.1:8786."
         ) from error
     with client:
         yield Dask(client, patience)
 
 
-class Waiting:
-    """A task that a cluster was given, for one worker rather than another where that is said."""
+class Task:
+    """A task submitted to a cluster, with the worker that should compute it, if any."""
 
-    def __init__(self, client: "Client", task: tuple[Any, ...], worker: str | None) -> None:
-        self.client, self.task, self.worker = client, task, worker
-        self.future = self._submitted()
+    def __init__(self, client: "Client", arguments: tuple[Any, ...], worker: str | None) -> None:
+        self.client, self.arguments, self.worker = client, arguments, worker
+        self.future = self._submit()
 
-    def _submitted(self) -> Any:
+    def _submit(self) -> Any:
         more = {} if self.worker is None else {"workers": [self.worker], "allow_other_workers": True}
-        return self.client.submit(carry_out, *self.task, pure=False, **more)
+        return self.client.submit(run_task, *self.arguments, pure=False, **more)
 
-    def look_at(self, there: Sequence[str]) -> None:
-        """Ask anybody, where the worker that was asked is gone: a task given to one while there was no other is never
-        given to those that come later."""
+    def resubmit_if_lost(self, there: Sequence[str]) -> None:
+        """Let any worker compute the task if its own is gone.
+
+        Dask does not do so itself: a task assigned while its worker was the only one never goes to workers that join
+        later.
+        """
         if there and self.worker is not None and self.worker not in there:
             self.future.cancel()
             self.worker = None
-            self.future = self._submitted()
+            self.future = self._submit()
 
 
-def handed_on(parcel: Parcel) -> Parcel:
-    """A parcel as a task of its own: the scheduler can have it made again when the worker that holds it dies."""
+def hold_parcel(parcel: Parcel) -> Parcel:
+    """Return the parcel. As the result of a task, Dask can restore it if the worker that holds it dies."""
     return parcel
 
 
-def explained(error: Exception) -> Exception:
-    """What a task raised, or why it could not be carried out."""
+def explain_error(error: Exception) -> Exception:
+    """Return what a task raised, or an `ExecutorError` that says why it could not run."""
     from distributed import KilledWorker
 
     if isinstance(error, KilledWorker):
         return ExecutorError(
-            f"Workers of the Dask cluster died again and again over the same task: {error}. Most often they ran out of "
-            "memory: give them more, or fewer threads."
+            f"Workers of the Dask cluster died again and again over the same task: {error}. Most often they run out of "
+            "memory. Start them with more memory, or with fewer threads."
         )
     if isinstance(error, ModuleNotFoundError):
         return ExecutorError(

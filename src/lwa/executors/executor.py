@@ -1,4 +1,4 @@
-"""What an executor is: pieces of work computed by somebody, their results in order."""
+"""The executor protocol: compute pieces of work anywhere, and return their results in order."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,46 +9,46 @@ from lwa.errors import InputError
 
 @dataclass(frozen=True)
 class Work:
-    """What is done with each piece: `function(*shared, *own, piece)`.
+    """The computation for each piece: `function(*shared, *own, piece)`.
 
     Parameters
     ----------
     function
-        Of some module, or any other that cloudpickle can send.
+        Any function that cloudpickle can send.
     shared
-        What many calls need, such as a model and its rows: sent to each worker once, and held there, so that programs
-        compiled for it are found again.
+        What many calls need, such as a model and its rows. It is sent to each worker once and held there, so that the
+        worker finds the programs that it compiled for it.
     own
-        What this call needs.
+        What only this call needs.
     """
 
     function: Callable[..., Any]
     shared: tuple[Any, ...] = ()
     own: tuple[Any, ...] = ()
 
-    def __call__(self, piece: Any) -> Any:
-        """Of one piece."""
+    def __call__(self, piece: object) -> Any:
+        """Compute the result of one piece."""
         return self.function(*self.shared, *self.own, piece)
 
 
 @runtime_checkable
 class Executor(Protocol):
-    """Whoever computes. Results depend on work and pieces alone, so every executor gives the same bits."""
+    """Computes pieces of work. Results depend on work and pieces alone, so every executor returns the same bits."""
 
     @property
     def workers(self) -> int:
-        """How many pieces are computed side by side."""
+        """Number of pieces computed in parallel."""
 
     def map(self, work: Work, pieces: Sequence[Any], near: Sequence[float] | None = None) -> Iterator[Any]:
-        """What becomes of each piece, in the order of `pieces`, whoever was first.
+        """Yield the result of each piece, in the order of `pieces`.
 
-        `near`, numbers from 0 to 1 that ascend, says which pieces should be computed by the same worker again and
-        again, where it may have kept something: those of like numbers.
+        `near` holds one ascending number from 0 to 1 per piece. Pieces with similar numbers should go to the same
+        worker in every call, since it may have cached what they need.
         """
 
 
 def require_executor(executor: object) -> None:
-    """Refuse what cannot compute."""
+    """Raise `InputError` if this is neither an executor nor None."""
     if executor is None or (isinstance(executor, Executor) and not isinstance(executor, type)):
         return
     raise InputError(

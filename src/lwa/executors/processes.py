@@ -1,4 +1,4 @@
-"""In other processes of this machine, spawned: JAX does not survive a fork."""
+"""Compute in other processes of this machine. They are spawned, since JAX does not survive a fork."""
 
 import multiprocessing
 import os
@@ -15,21 +15,21 @@ from typing import Any
 
 from lwa.errors import ExecutorError
 from lwa.executors.executor import Work
-from lwa.executors.shipping import Packing, Parcel, carry_out, rest_of, versions
+from lwa.executors.shipping import Packing, Parcel, find_versions, pack_task, run_task
 
-TRIES = 3
-"""Times that a piece is computed anew when its process dies, before it is taken to be the piece's own fault."""
+MOST_TRIES = 3
+"""Number of processes that may die over the same piece before the run ends with an error."""
 
 
 class Processes:
-    """Other processes of this machine. A process that dies is replaced and its work done again.
+    """Compute in other processes of this machine. A process that dies is replaced, and its work repeated.
 
-    A script that uses it must keep its own work under `if __name__ == "__main__":`, since each process imports it.
+    A script that uses it must keep its work under `if __name__ == "__main__":`, since each process imports the script.
 
     Parameters
     ----------
     count
-        How many; as many as there are cores when not given.
+        Number of processes. The default is the number of cores.
 
     Examples
     --------
@@ -46,15 +46,15 @@ class Processes:
         self.pool: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> "Processes":
-        """Ready; processes start when there is work."""
+        """Return the executor; processes start with the first work."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End them."""
+        """End all processes."""
         self.close()
 
     def close(self) -> None:
-        """End all processes."""
+        """End all processes and delete their files."""
         if self.pool is not None:
             self.pool.shutdown(wait=True, cancel_futures=True)
             self.pool = None
@@ -62,20 +62,20 @@ class Processes:
 
     @property
     def workers(self) -> int:
-        """How many pieces are computed side by side."""
+        """Number of pieces computed in parallel."""
         return self.count
 
     def _write(self, parcel: Parcel) -> Parcel:
-        # Each process reads it once, however many tasks need it.
+        # Each process reads the file once, however many tasks need it.
         path = self.folder / parcel.digest
         assert isinstance(parcel.content, bytes)
         path.write_bytes(parcel.content)
         return replace(parcel, content=path)
 
     def map(self, work: Work, pieces: Sequence[Any], near: Sequence[float] | None = None) -> Iterator[Any]:
-        """What becomes of each piece, in order."""
-        shared = self.packing.of(work.shared)
-        tasks = [(shared, rest_of(work, piece)) for piece in pieces]
+        """Yield the result of each piece, in order; `near` is not used."""
+        shared = self.packing.pack_all(work.shared)
+        tasks = [(shared, pack_task(work, piece)) for piece in pieces]
         waiting: deque[tuple[int, Future[Any]]] = deque()
         next_task, tries = 0, [0] * len(tasks)
         try:
@@ -88,11 +88,11 @@ class Processes:
                     yield future.result()
                 except BrokenProcessPool:
                     tries[at] += 1
-                    if tries[at] == TRIES:
+                    if tries[at] == MOST_TRIES:
                         raise ExecutorError(
-                            f"A process of lwa.executors.Processes({self.count}) ended {TRIES} times while it computed "
-                            "the same piece: killed, out of memory, or unable to start. Ask for fewer processes, and "
-                            'keep a script\'s own work under if __name__ == "__main__":.'
+                            f"A process of lwa.executors.Processes({self.count}) ended {MOST_TRIES} times while it "
+                            "computed the same piece: killed, out of memory, or unable to start. Use fewer processes, "
+                            'and keep the work of a script under if __name__ == "__main__":.'
                         ) from None
                     self.pool = None
                     again = [at, *(other for other, _ in waiting)]
@@ -107,7 +107,7 @@ class Processes:
                 context = multiprocessing.get_context("spawn")
                 self.pool = ProcessPoolExecutor(self.count, mp_context=context)
             try:
-                return self.pool.submit(carry_out, *task, versions())
+                return self.pool.submit(run_task, *task, find_versions())
             except BrokenProcessPool:
                 self.pool = None
-        raise ExecutorError("No process could be started.")
+        raise ExecutorError("No process can be started. Close other programs, or leave executor out.")

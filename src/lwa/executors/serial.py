@@ -1,4 +1,4 @@
-"""In this process, a few pieces side by side."""
+"""Compute in this process, a few pieces in parallel."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -9,12 +9,12 @@ from lwa.executors.executor import Work
 
 
 class Serial:
-    """This process, on threads of its own. What `executor=None` is.
+    """Compute in threads of this process. The default, `executor=None`.
 
     Parameters
     ----------
     threads
-        Pieces side by side. Results do not depend on it.
+        Number of pieces computed in parallel. Results do not depend on it.
     """
 
     def __init__(self, threads: int = 2) -> None:
@@ -22,16 +22,16 @@ class Serial:
 
     @property
     def workers(self) -> int:
-        """How many pieces are computed side by side."""
+        """Number of pieces computed in parallel."""
         return self.threads
 
     def map(self, work: Work, pieces: Sequence[Any], near: Sequence[float] | None = None) -> Iterator[Any]:
-        """What becomes of each piece, in order; at most two for each thread wait to be asked for."""
+        """Yield the result of each piece, in order; compute at most two pieces per thread ahead."""
         pool = ThreadPoolExecutor(self.threads, thread_name_prefix="lwa-pass")
         waiting: deque[Future[Any]] = deque()
         try:
             for piece in pieces:
-                waiting.append(pool.submit(computed, work, piece))
+                waiting.append(pool.submit(compute_piece, work, piece))
                 if len(waiting) > 2 * self.threads:
                     yield waiting.popleft().result()
             while waiting:
@@ -40,8 +40,8 @@ class Serial:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def computed(work: Work, piece: Any) -> Any:
-    """In float64, which is a setting of each thread's own."""
+def compute_piece(work: Work, piece: object) -> Any:
+    """Compute one piece in float64, which JAX sets per thread."""
     import jax
 
     with jax.enable_x64(True):

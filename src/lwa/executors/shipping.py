@@ -1,7 +1,7 @@
-"""How work reaches another process: as bytes of cloudpickle's, made once and unpacked once in each process.
+"""How work travels to another process: pickled once by cloudpickle, and unpickled once per process.
 
-Only work that this program made itself travels so, over connections that the user opened. No file of a user's is read
-this way.
+Only work that this program made travels this way, over connections that the user opened. lwa never unpickles a user's
+file.
 """
 
 import ctypes
@@ -15,26 +15,25 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from lwa import __version__
 from lwa.errors import ExecutorError, InputError
 from lwa.executors.executor import Work
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
-"""Of glibc's mallopt: free bytes past which memory goes back, and bytes of an array that is the system's own affair."""
-KEPT = 32
-"""Objects that a process holds packed, or unpacked: models, rows and problems of the runs at hand."""
+"""Parameters of glibc's mallopt: how many free bytes to keep, and from which size to ask the system for memory."""
+MOST_HELD_OBJECTS = 32
+"""Objects that a process holds packed, or unpacked: models, rows and problems of current runs."""
 
 
 @dataclass(frozen=True)
 class Parcel:
-    """An object as bytes, or where these lie."""
+    """A pickled object, as bytes or as the path of a file that holds them."""
 
     digest: str
     content: bytes | Path
 
-    def unpacked(self) -> Any:
-        """The object, the same one each time."""
-        with _LOCK:
+    def unpack(self) -> Any:
+        """Return the object, the same one in each call."""
+        with _UNPACKING:
             if self.digest in _UNPACKED:
                 _UNPACKED.move_to_end(self.digest)
             else:
@@ -42,17 +41,17 @@ class Parcel:
 
                 content = self.content if isinstance(self.content, bytes) else self.content.read_bytes()
                 _UNPACKED[self.digest] = cloudpickle.loads(content)
-                while len(_UNPACKED) > KEPT:
+                while len(_UNPACKED) > MOST_HELD_OBJECTS:
                     _UNPACKED.popitem(last=False)
             return _UNPACKED[self.digest]
 
 
-_LOCK = threading.RLock()
+_UNPACKING = threading.RLock()
 _UNPACKED: OrderedDict[str, Any] = OrderedDict()
 
 
-def packed(what: Any, name: str = "") -> bytes:
-    """As bytes; refuses what cannot be sent, and says what that is."""
+def pack(what: object, name: str = "") -> bytes:
+    """Return an object as bytes; raise `InputError` if it cannot be sent."""
     import cloudpickle
 
     try:
@@ -64,60 +63,66 @@ def packed(what: Any, name: str = "") -> bytes:
         ) from error
 
 
-class Packing:
-    """Parcels of the objects that are shared, each packed once."""
+class Packing[Carried]:
+    """Packs each shared object once. `keep` turns a parcel into what a task carries in its place."""
 
-    def __init__(self, keep: Callable[[Parcel], Any] = lambda parcel: parcel) -> None:
+    def __init__(self, keep: Callable[[Parcel], Carried]) -> None:
         self.keep = keep
-        self.made: OrderedDict[int, tuple[Any, Any]] = OrderedDict()  # objects are held, so that their ids stay theirs
+        # Objects are held, so that no other object gets their id.
+        self.made: OrderedDict[int, tuple[object, Carried]] = OrderedDict()
         self.lock = threading.Lock()
 
-    def of(self, objects: Sequence[Any]) -> tuple[Any, ...]:
-        """What stands for each of them in a task."""
+    def pack_all(self, objects: Sequence[object]) -> tuple[Carried, ...]:
+        """Return what a task carries for each object."""
         with self.lock:
-            return tuple(self._one(one) for one in objects)
+            return tuple(self._pack(one) for one in objects)
 
-    def _one(self, one: Any) -> Any:
+    def _pack(self, one: object) -> Carried:
         if id(one) not in self.made:
-            content = packed(one)
+            content = pack(one)
             self.made[id(one)] = one, self.keep(Parcel(hashlib.sha256(content).hexdigest(), content))
-            while len(self.made) > KEPT:
+            while len(self.made) > MOST_HELD_OBJECTS:
                 self.made.popitem(last=False)
         self.made.move_to_end(id(one))
         return self.made[id(one)][1]
 
 
-def rest_of(work: Work, piece: Any) -> bytes:
-    """What a task carries of its own."""
-    return packed((work.function, work.own, piece), getattr(work.function, "__name__", ""))
+def pack_task(work: Work, piece: object) -> bytes:
+    """Return what a task carries besides the shared objects: the function, its own arguments and the piece."""
+    return pack((work.function, work.own, piece), getattr(work.function, "__name__", ""))
 
 
 @cache
-def versions() -> dict[str, str]:
-    """Of what results depend on."""
-    return {"lwa": __version__, **{name: version(name) for name in ("jax", "jaxlib", "numpy")}}
+def find_versions() -> dict[str, str]:
+    """Return the versions of the packages that results depend on."""
+    return {name: version(name) for name in ("lwa", "jax", "jaxlib", "numpy")}
 
 
-def carry_out(shared: Sequence[Parcel], rest: bytes, asked: dict[str, str]) -> Any:
-    """In the other process: unpack and compute, in float64 as everywhere."""
+def run_task(shared: Sequence[Parcel], rest: bytes, asked: dict[str, str]) -> Any:
+    """Unpack and compute a task in the other process, in float64."""
     import cloudpickle
     import jax
 
-    if versions() != asked:
-        different = [f"{name} {here} there, {asked[name]} here" for name, here in versions().items()]
-        raise ExecutorError(f"A worker has other versions: {', '.join(different)}. Install the same on all.")
-    hold_on_to_memory()
+    if find_versions() != asked:
+        different = [
+            f"{name} {there} instead of {asked[name]}"
+            for name, there in find_versions().items()
+            if there != asked[name]
+        ]
+        raise ExecutorError(f"A worker has {', '.join(different)}. Install the same versions on all workers.")
+    keep_freed_memory()
     function, own, piece = cloudpickle.loads(rest)
     with jax.enable_x64(True):
-        return function(*(parcel.unpacked() for parcel in shared), *own, piece)
+        return function(*(parcel.unpack() for parcel in shared), *own, piece)
 
 
 @cache
-def hold_on_to_memory() -> None:
-    """Let this process keep what blocks of rows take, from one to the next.
+def keep_freed_memory() -> None:
+    """Let this process reuse the memory of one block of rows for the next.
 
-    Dask starts workers with MALLOC_TRIM_THRESHOLD_ set to 64 KiB, which makes glibc ask the system for every temporary
-    array anew: a Newton pass takes three times as long (`benchmarks/cluster.py`). These are glibc's own limits.
+    Dask starts workers with MALLOC_TRIM_THRESHOLD_ set to 64 KiB. glibc then asks the system for every temporary array
+    anew, and a Newton pass takes three times as long (`benchmarks/cluster.py`). These are the upper
+    limits of glibc's own thresholds.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -14,7 +14,7 @@ import numpy as np
 
 from lwa.errors import ModelError
 from lwa.models.model import Model
-from lwa.models.on_host import on_host, owned, theta_at
+from lwa.models.python_model import as_python_model, build_theta, copy_column
 from lwa.models.user_calls import ask
 from lwa.rows import Batch
 from lwa.rows.slots import repeat_to
@@ -36,7 +36,7 @@ def check_model(model: Model, batch: Batch, dtype: Any) -> Model:
     """Trace the model on abstract rows shaped like `batch`: it must give one log-likelihood a row, for any number.
 
     A function that JAX cannot trace is called with NumPy's numbers instead, with the rows of `batch`. If that works,
-    the model that comes back is `OnHost`.
+    the model that comes back is a `PythonModel`.
     """
     check_labels(model)
     if model.host:
@@ -49,7 +49,7 @@ def check_model(model: Model, batch: Batch, dtype: Any) -> Model:
     if fault := fault_of(trace_rows, model, dtype, batch):
         call_rows(model, batch, fault)
         reasons["log_likelihood"] = fault.reason
-    return on_host(model, dict(sorted(reasons.items()))) if reasons else model
+    return as_python_model(model, dict(sorted(reasons.items()))) if reasons else model
 
 
 class NotTraced(ModelError):
@@ -106,7 +106,7 @@ def call_prior(model: Model, fault: NotTraced) -> None:
     """log_prior with numbers, where JAX could not trace it."""
     with instead_of(fault):
         with users_function("log_prior", "theta"):
-            prior = np.asarray(ask(model.log_prior, theta_at(model, model.ravel(model.init))))
+            prior = np.asarray(ask(model.log_prior, build_theta(model, model.ravel(model.init))))
         require_number(prior)
 
 
@@ -114,9 +114,9 @@ def call_rows(model: Model, batch: Batch, fault: NotTraced) -> None:
     """log_likelihood with numbers, where JAX could not trace it."""
     with instead_of(fault):
         for m in row_numbers(model):
-            rows = jax.tree.map(owned, repeat_to(jax.tree.map(lambda leaf, m=m: leaf[:m], batch), m))
+            rows = jax.tree.map(copy_column, repeat_to(jax.tree.map(lambda leaf, m=m: leaf[:m], batch), m))
             with users_function("log_likelihood", f"theta and {m} rows"):
-                values = np.asarray(ask(model.log_likelihood, theta_at(model, model.ravel(model.init)), rows))
+                values = np.asarray(ask(model.log_likelihood, build_theta(model, model.ravel(model.init)), rows))
             require_one_a_row(values, m)
 
 
@@ -269,10 +269,11 @@ def named(model: Model, vector: np.ndarray) -> dict[str, Any]:
 def labelled(model: Model) -> list[str]:
     """`model.scalar_names` with the labels of `coords` where there are any: `beta[distance]` for `beta[1]`."""
     found: list[str] = []
-    for name, support in model.supports.items():
+    for name, entries in model.entry_names.items():
         axes = [(model.coords or {}).get(axis) for axis in (model.dims or {}).get(name, ())]
-        if support.transform is None and axes and all(labels is not None for labels in axes):
+        mapped = model.constrained and model.supports[name].is_mapped
+        if not mapped and axes and all(labels is not None for labels in axes):
             found += [f"{name}[{', '.join(map(str, labels))}]" for labels in product(*axes)]  # type: ignore[arg-type]
         else:
-            found += support.scalar_names(name)
+            found += entries
     return found

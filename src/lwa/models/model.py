@@ -1,22 +1,44 @@
 """Model: a log-likelihood per row, a log-prior and the shape of θ."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from itertools import accumulate
+from math import prod
+from typing import ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import PyTree
+from numpy.typing import NDArray
 
-from lwa.errors import ModelError
+from lwa.errors import InputError, ModelError
+from lwa.executors import Executor
 from lwa.models.predictors import Predictors
 from lwa.models.recursion import Recursion
-from lwa.models.supports import Support, outside, supports_of
-from lwa.models.user_calls import as_terms, ask
+from lwa.models.supports import Support, find_supports
+from lwa.rows import Rows
 from lwa.rows.slots import Columns, to_rows
 from lwa.rows.units import Stretch
+from lwa.user.progress import Display
+
+type LogLikelihood = Callable[[PyTree, PyTree], Array]
+"""(θ, rows) -> log f(Y_k|θ) of each row."""
+
+
+def sum_over_units(log_likelihood: LogLikelihood, theta: PyTree, units: Stretch) -> Array:
+    """Return Σ over the scored rows of each unit, in float64.
+
+    A window's sum is a large number of which differences matter.
+    """
+
+    def one(rows: PyTree, scored: Array) -> Array:
+        return jnp.where(scored, log_likelihood(theta, rows), 0.0).sum(dtype=jnp.float64)
+
+    return jax.vmap(one)(units.rows, units.scored)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,19 +113,20 @@ class Model:
     100
     """
 
-    log_likelihood: Callable[[Any, Any], Array]
-    log_prior: Callable[[Any], Array]
-    init: Any
-    prior_draw: Callable[[Array], Any] | None = None
-    constraints: Mapping[str, Any] | None = None
+    log_likelihood: LogLikelihood
+    log_prior: Callable[[PyTree], Array]
+    init: PyTree
+    prior_draw: Callable[[Array], PyTree] | None = None
+    constraints: Mapping[str, object] | None = None
     ordered: bool | str | int = False
     groups: str | int | None = None
     dims: Mapping[str, Sequence[str]] | None = None
-    coords: Mapping[str, Sequence[Any]] | None = None
-    derived: Callable[[Any], Mapping[str, Array]] | None = None
+    coords: Mapping[str, Sequence[object]] | None = None
+    derived: Callable[[PyTree], Mapping[str, Array]] | None = None
     predictors: Predictors | None = None
     recursion: Recursion | None = None
-    host: ClassVar[bool] = False  # whether a function is not JAX: `OnHost`
+    host: ClassVar[bool] = False  # whether a function is not JAX: `PythonModel`
+    sum_units = staticmethod(sum_over_units)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be a model before any data is read."""
@@ -143,47 +166,69 @@ class Model:
     @cached_property
     def supports(self) -> dict[str, Support]:
         """Where each parameter lives, by name."""
-        return supports_of(self.shapes, self.constraints)
+        return find_supports(self.shapes, self.constraints)
 
     @cached_property
     def constrained(self) -> bool:
-        """Whether any parameter may not be any real number."""
-        return any(support.transform is not None for support in self.supports.values())
+        """Whether any parameter has a constraint."""
+        return self.constraints is not None and any(support.is_mapped for support in self.supports.values())
+
+    @cached_property
+    def free_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The unconstrained shapes of the parameters by name: those of `shapes`, but for constraints."""
+        if not self.constrained:
+            return self.shapes
+        return {name: support.free_shape for name, support in self.supports.items()}
+
+    @cached_property
+    def entry_names(self) -> dict[str, list[str]]:
+        """Names of each parameter's entries in the flat vector: `mu`, `beta[3]`; `log(sigma)` if σ is positive."""
+        return {
+            name: [
+                (self.supports[name].form if self.constrained else "{}{}").format(name, index_label(index))
+                for index in np.ndindex(*shape)
+            ]
+            for name, shape in self.free_shapes.items()
+        }
 
     @cached_property
     def scalar_names(self) -> list[str]:
-        """A name for each entry of the flat vector: `mu`, `beta[3]`; `log(sigma)` where σ is positive."""
-        return [entry for name, support in self.supports.items() for entry in support.scalar_names(name)]
+        """A name for each entry of the flat vector."""
+        return [entry for entries in self.entry_names.values() for entry in entries]
 
     @cached_property
     def dimension(self) -> int:
         """d, the length of the flat vector."""
-        return sum(support.size for support in self.supports.values())
+        return sum(map(prod, self.free_shapes.values()))
 
     @cached_property
     def places(self) -> list[tuple[slice, tuple[int, ...]]]:
         """Where each parameter lies in the flat vector, and its unconstrained shape."""
-        ends = np.cumsum([support.size for support in self.supports.values()]).tolist()
-        return [
-            (slice(end - support.size, end), support.free_shape)
-            for end, support in zip(ends, self.supports.values(), strict=True)
-        ]
+        shapes = list(self.free_shapes.values())
+        ends = accumulate(map(prod, shapes))
+        return [(slice(end - prod(shape), end), shape) for end, shape in zip(ends, shapes, strict=True)]
 
-    def ravel(self, theta: Any, source: str = "theta") -> np.ndarray:
-        """θ as a flat, unconstrained float64 vector; refuses what is not built like `init` or violates a constraint.
+    def ravel(self, theta: PyTree, source: str = "theta") -> NDArray[np.float64]:
+        """Return θ as a flat, unconstrained float64 vector; `source` is what an error calls it.
 
-        `source` is what the error calls it.
+        Raises
+        ------
+        ModelError
+            If θ is not built like `init`, or violates a constraint.
         """
-        leaves, parts = self.leaves(theta), []
+        leaves = self.leaves(theta)
+        if not self.constrained:
+            return np.concatenate([leaf.reshape(-1) for leaf in leaves])
+        parts = []
         for (name, support), leaf in zip(self.supports.items(), leaves, strict=True):
             free, inside = support.free(leaf)
             if not inside:
-                raise outside(name, leaf, support, source)
+                raise support.outside_error(name, leaf, source)
             parts.append(free)
         return np.concatenate(parts)
 
-    def leaves(self, theta: Any) -> list[np.ndarray]:
-        """θ's arrays in float64; refuses another structure or other shapes than `init`'s."""
+    def leaves(self, theta: PyTree) -> list[NDArray[np.float64]]:
+        """Return θ's arrays in float64; refuse another structure or other shapes than `init`'s."""
         if not self.fits(theta):
             came, expected = jax.tree.structure(theta), jax.tree.structure(self.init)
             raise ModelError(f"theta has the structure {came}, but init has {expected}.")
@@ -193,112 +238,132 @@ class Model:
                 raise ModelError(f"theta[{name!r}] has shape {leaf.shape}, but init has {shape}.")
         return leaves
 
-    def fits(self, theta: Any) -> bool:
-        """Whether it is built like `init`."""
+    def fits(self, theta: PyTree) -> bool:
+        """Whether θ is built like `init`."""
         return bool(jax.tree.structure(theta) == jax.tree.structure(self.init))  # type: ignore[operator]
 
-    def unravel(self, vector: Array) -> Any:
-        """θ as the user wrote it, from the flat vector the kernels move."""
-        leaves = [support.constrain(free) for support, free in self._parts(vector)]
-        return jax.tree.unflatten(jax.tree.structure(self.init), leaves)
-
-    def _parts(self, vector: Array) -> Iterator[tuple[Support, Array]]:
-        for support, (place, shape) in zip(self.supports.values(), self.places, strict=True):
-            yield support, vector[place].reshape(shape)
+    def unravel(self, vector: Array) -> PyTree:
+        """Return θ as the user wrote it, from the flat vector that kernels move."""
+        parts = (vector[place].reshape(shape) for place, shape in self.places)
+        if self.constrained:
+            parts = (support.constrain(free) for support, free in zip(self.supports.values(), parts, strict=True))
+        return jax.tree.unflatten(jax.tree.structure(self.init), list(parts))
 
     def by_name(self, draws: np.ndarray) -> dict[str, np.ndarray]:
-        """Flat vectors `(..., d)` as one array `(..., *shape)` a parameter, constrained."""
+        """Return flat vectors `(..., d)` as one array `(..., *shape)` per parameter, constrained."""
         free = self.free_by_name(draws)
         if self.constrained:
             with jax.enable_x64(True):
-                found = in_batches(partial(constrain, self), draws.reshape(-1, self.dimension))
+                found = map_in_batches(partial(constrain, self), draws.reshape(-1, self.dimension))
             free = dict(zip(self.shapes, found, strict=True))
         return {name: free[name].reshape((*draws.shape[:-1], *shape)) for name, shape in self.shapes.items()}
 
     def free_by_name(self, draws: np.ndarray) -> dict[str, np.ndarray]:
-        """Flat vectors `(..., d)` as one array `(..., size)` a parameter, unconstrained."""
-        return {name: draws[..., place] for name, (place, _) in zip(self.supports, self.places, strict=True)}
+        """Return flat vectors `(..., d)` as one array `(..., size)` per parameter, unconstrained."""
+        return {name: draws[..., place] for name, (place, _) in zip(self.shapes, self.places, strict=True)}
 
     def with_derived(self, draws: np.ndarray) -> dict[str, np.ndarray]:
-        """`by_name`, and what is derived of each draw."""
+        """Return `by_name`, and what is derived of each draw."""
         named = self.by_name(draws)
         if self.derived is None:
             return named
         with jax.enable_x64(True):
-            found = in_batches(partial(derive, self), draws.reshape(-1, self.dimension))
+            found = map_in_batches(partial(derive, self), draws.reshape(-1, self.dimension))
         return named | {name: array.reshape((*draws.shape[:-1], *array.shape[1:])) for name, array in found.items()}
 
     @cached_property
     def of_units(self) -> "Model":
-        """The same posterior with units in the place of rows, each of which adds the terms of its scored rows."""
-        over_units: Callable[..., Any] = sums_one_by_one if self.host else sums_over_units
+        """The posterior with units in place of rows, each of which adds the terms of its scored rows."""
         return replace(
             self,
-            log_likelihood=partial(over_units, self.log_likelihood),
+            log_likelihood=partial(self.sum_units, self.log_likelihood),
             ordered=False,
             groups=None,
             predictors=None,
         )
 
     def log_prior_at(self, vector: Array) -> Array:
-        """log p at a flat θ, as a density of that vector: where θ is constrained, log |∂θ/∂vector| is added."""
+        """Return log p at a flat θ, as a density of that vector: log |∂θ/∂vector| is added if θ is constrained."""
         log_prior = jnp.asarray(self.log_prior(self.unravel(vector)))
         return log_prior + self.log_jacobian_at(vector) if self.constrained else log_prior
 
     def log_jacobian_at(self, vector: Array) -> Array:
-        """log |∂θ/∂vector| of the constrained parameters."""
-        mapped = [(support, free) for support, free in self._parts(vector) if support.transform is not None]
-        return sum((support.log_jacobian(free) for support, free in mapped), start=jnp.zeros((), vector.dtype))
+        """Return log |∂θ/∂vector| of the constrained parameters."""
+        parts = [vector[place].reshape(shape) for place, shape in self.places]
+        mapped = zip(self.supports.values(), parts, strict=True)
+        jacobians = (support.log_jacobian(free) for support, free in mapped if support.is_mapped)
+        return sum(jacobians, start=jnp.zeros((), vector.dtype))
 
     def log_likelihood_at(self, vector: Array, columns: Columns) -> Array:
-        """log f(Y_k|θ) at a flat θ, for rows with their slots on the last axis."""
+        """Return log f(Y_k|θ) at a flat θ, for rows with their slots on the last axis."""
         return self.log_likelihood(self.unravel(vector), to_rows(columns))
 
 
-def sums_over_units(log_likelihood: Callable[[Any, Any], Array], theta: Any, units: Stretch) -> Array:
-    """Σ over the scored rows of each unit, in float64: a window's sum is a large number of which differences matter."""
+class BoundModel(Protocol):
+    """A model and the rows that it is a model of."""
 
-    def one(rows: Any, scored: Array) -> Array:
-        return jnp.where(scored, log_likelihood(theta, rows), 0.0).sum(dtype=jnp.float64)
+    @property
+    def model(self) -> Model:
+        """The model of `rows`."""
 
-    return jax.vmap(one)(units.rows, units.scored)
+    @property
+    def rows(self) -> Rows:
+        """The data as the model reads them."""
 
-
-def sums_one_by_one(log_likelihood: Callable[[Any, Any], Any], theta: Any, units: Stretch) -> np.ndarray:
-    """The same in Python; rows that only fill a unit up are left out."""
-
-    def one(i: int) -> float:
-        stop = int(np.flatnonzero(units.scored[i])[-1]) + 1
-        rows = jax.tree.map(lambda leaf: leaf[i, :stop], units.rows)
-        return float(as_terms(ask(log_likelihood, theta, rows), stop)[units.scored[i, :stop]].sum())
-
-    return np.array([one(i) for i in range(len(units.scored))])
+    @property
+    def described(self) -> str:
+        """What was chosen from the data, in words."""
 
 
-BATCH = 256
-"""Vectors that are mapped at once."""
+class Unbound(ABC):
+    """A model that must see the data first, for levels of factors and scales of priors, as `lwa.glm` makes it."""
+
+    ordered: ClassVar[bool] = False
+
+    @abstractmethod
+    def bind(self, data: object, progress: bool | Display = False, executor: Executor | None = None) -> BoundModel:
+        """Return the model of these data; show how a table on disk is converted, and compute passes by `executor`."""
 
 
-def in_batches(function: Callable[[np.ndarray], Any], vectors: np.ndarray) -> Any:
-    """A function of a batch of vectors, of all of them: one program, whose bits do not depend on how many there are.
+def require_model(model: object) -> None:
+    """Refuse what is no model, nor becomes one."""
+    if not isinstance(model, Model | Unbound):
+        raise InputError(
+            f"model is of type {type(model).__name__}. Pass a lwa.Model(log_likelihood, log_prior, init), or "
+            "lwa.glm('y ~ x')."
+        )
 
-    Draws that are streamed to disk come in numbers of all sizes, each of which would be compiled anew and kept.
+
+def index_label(index: tuple[int, ...]) -> str:
+    """Return `[3]` or `[3, 0]`; nothing for a single number."""
+    return f"[{', '.join(map(str, index))}]" if index else ""
+
+
+VECTORS_AT_ONCE = 256
+"""Flat vectors that are mapped to parameters in one call."""
+
+
+def map_in_batches(function: Callable[[np.ndarray], PyTree], vectors: np.ndarray) -> PyTree:
+    """Return a function of all vectors, batch by batch.
+
+    It is one program, whose bits do not depend on how many vectors there are. Draws that are streamed to disk come in
+    numbers of all sizes, each of which would be compiled anew and kept.
     """
-    count = len(vectors)
-    padded = np.zeros((max(1, -(-count // BATCH)) * BATCH, vectors.shape[1]))
+    count, size = len(vectors), VECTORS_AT_ONCE
+    padded = np.zeros((max(1, -(-count // size)) * size, vectors.shape[1]))
     padded[:count] = vectors
-    parts = [function(padded[first : first + BATCH]) for first in range(0, len(padded), BATCH)]
+    parts = [function(padded[first : first + size]) for first in range(0, len(padded), size)]
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *parts)
 
 
 @partial(jax.jit, static_argnames=("model",))
 def constrain(model: Model, vectors: Array) -> list[Array]:
-    """The parameters at many flat vectors."""
+    """Return the parameters at many flat vectors."""
     return jax.vmap(lambda vector: jax.tree.leaves(model.unravel(vector)))(vectors)
 
 
 @partial(jax.jit, static_argnames=("model",))
 def derive(model: Model, vectors: Array) -> Mapping[str, Array]:
-    """What is derived of θ at many flat vectors."""
+    """Return what is derived of θ at many flat vectors."""
     assert model.derived is not None
     return jax.vmap(lambda vector: model.derived(model.unravel(vector)))(vectors)  # type: ignore[misc]

@@ -5,30 +5,32 @@ h_k, and Z_k is mostly zeros where a factor has many levels.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import PyTree
+
+from lwa.models.sums import Sums
 
 
 class Predictors(ABC):
     """What a model may know of its own rows; θ is the flat, unconstrained vector."""
 
     @abstractmethod
-    def at(self, theta: Array, rows: Any) -> Array:
+    def at(self, theta: Array, rows: PyTree) -> Array:
         """z of each row, `(n, m)`: linear in θ, but for an offset. Of many θ, `(d, M)`, those of each: `(n, m, M)`."""
 
     @abstractmethod
-    def terms(self, z: Array, rows: Any) -> Array:
+    def terms(self, z: Array, rows: PyTree) -> Array:
         """log f(Y_k|z_k) of each row, `(n,)`; of z `(n, m, M)`, with rows that have a last axis more, `(n, M)`."""
 
     @abstractmethod
-    def gram(self, h: Array, rows: Any) -> Array:
+    def gram(self, h: Array, rows: PyTree) -> Array:
         """Σ Z_kᵀ h_k Z_k, `(d, d)`, of h `(n, m, m)`."""
 
 
-def row_derivatives(predictors: Predictors, z: Array, rows: Any) -> tuple[Array, Array, Array]:
+def differentiate_terms(predictors: Predictors, z: Array, rows: PyTree) -> tuple[Array, Array, Array]:
     """ℓ_k, and its gradient `(n, m)` and negative Hessian `(n, m, m)` in z_k: a row's term depends on no other's z."""
 
     def slope(z: Array) -> Array:
@@ -39,31 +41,31 @@ def row_derivatives(predictors: Predictors, z: Array, rows: Any) -> tuple[Array,
     return predictors.terms(z, rows), slope(z), -bend
 
 
-def sums(predictors: Predictors, theta: Array, rows: Any, counts: Array) -> tuple[Array, Array, Array]:
+def sum_terms(predictors: Predictors, theta: Array, rows: PyTree, counts: Array) -> Sums[Array]:
     """Value, gradient and negative Hessian of Σ c_k ℓ_k; a row that counts 0 adds nothing, whatever it holds."""
     z, pull = jax.vjp(lambda theta: predictors.at(theta, rows), theta)
-    values, slopes, bends = row_derivatives(predictors, z, rows)
+    values, slopes, bends = differentiate_terms(predictors, z, rows)
 
     def counted(numbers: Array) -> Array:
         weight = counts.reshape(-1, *(1 for _ in numbers.shape[1:]))
         return jnp.where(weight > 0, weight * numbers, 0.0)
 
-    return counted(values).sum(), pull(counted(slopes))[0], predictors.gram(counted(bends), rows)
+    return Sums(counted(values).sum(), pull(counted(slopes))[0], predictors.gram(counted(bends), rows))
 
 
-def side_by_side(predictors: Predictors, thetas: Array, rows: Any) -> tuple[Array, Any]:
+def side_by_side(predictors: Predictors, thetas: Array, rows: PyTree) -> tuple[Array, PyTree]:
     """z of many θ, `(n, m, M)`, and the rows with an axis for them: a row then finds its coefficients of all θ in one
     place, and adds to all of them at once."""
     return predictors.at(thetas.T, rows), jax.tree.map(lambda leaf: leaf[..., None], rows)
 
 
-def values(predictors: Predictors, thetas: Array, *, rows: Any, counted: Array) -> Array:
+def sum_values(predictors: Predictors, thetas: Array, *, rows: PyTree, counted: Array) -> Array:
     """Σ ℓ_k at many θ, `(M,)`, over the rows that are counted, in float64."""
     z, wide = side_by_side(predictors, thetas, rows)
     return jnp.where(counted[:, None], predictors.terms(z, wide), 0.0).sum(0, dtype=jnp.float64)
 
 
-def gradients(predictors: Predictors, thetas: Array, *, rows: Any, counted: Array) -> Array:
+def sum_gradients(predictors: Predictors, thetas: Array, *, rows: PyTree, counted: Array) -> Array:
     """Σ ∇ℓ_k at many θ, `(M, d)`, over the rows that are counted."""
     z, wide = side_by_side(predictors, thetas, rows)
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lwa.errors import ModelError
 
-SUPPORTS = {
+CONSTRAINTS = {
     "real": ("real", "any real numbers"),
     "positive": ("positive", "numbers > 0"),
     "unit_interval": ("unit_interval", "numbers strictly between 0 and 1"),
@@ -42,12 +42,12 @@ SYNONYMS = {
     "cholesky": "lower_cholesky",
     "corr_cholesky": "correlation_cholesky",
 }
-SHAPES = {
+SHAPE_HINTS = {
     1: "Its last axis must be a vector of at least two entries. ",
     2: "Its last two axes must be a square matrix, larger than 1 x 1 for correlations. ",
 }
 """What a shape lacks, by the constraint's number of axes."""
-ROUNDING = 1e-5
+SUPPORT_ROUNDING = 1e-5
 """By how much values may miss their support, as a share of the event's size: draws made in float32 are welcome."""
 
 
@@ -60,6 +60,11 @@ class Support:
     words: str
     constraint: Any = None  # NumPyro's; None for real numbers, which nothing maps
     transform: Any = None
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the parameter is not just real numbers."""
+        return self.transform is not None
 
     @property
     def size(self) -> int:
@@ -100,7 +105,7 @@ class Support:
         if events := self.constraint.event_dim:  # a matrix that is not symmetric has an inverse, that of another one
             axes = tuple(range(-events, 0))
             with np.errstate(invalid="ignore"):
-                slack = ROUNDING * np.abs(values).sum(axes, keepdims=True) + 1e-12
+                slack = SUPPORT_ROUNDING * np.abs(values).sum(axes, keepdims=True) + 1e-12
                 inside &= (np.abs(back - values) <= slack).reshape(*lead, -1).all(-1)
         return free, inside
 
@@ -113,15 +118,23 @@ class Support:
             return jnp.log(values[..., :-1] / left) + jnp.log(jnp.arange(left.shape[-1], 0, -1))
         return self.transform.inv(values)
 
-    def scalar_names(self, name: str) -> list[str]:
-        """A name for each entry of the flat vector: `beta[3]`, `log(sigma)`, `logit(p[0])`, `w~[1]`."""
+    @property
+    def form(self) -> str:
+        """How an entry of the flat vector is called, by name and index: `beta[3]`, `log(sigma)`, `w~[1]`."""
         kind = type(self.transform).__name__
-        form = {"NoneType": "{}{}", "ExpTransform": "log({}{})", "SigmoidTransform": "logit({}{})"}.get(kind, "{}~{}")
-        indices = [f"[{', '.join(map(str, index))}]" if index else "" for index in np.ndindex(*self.free_shape)]
-        return [form.format(name, index) for index in indices]
+        return {"NoneType": "{}{}", "ExpTransform": "log({}{})", "SigmoidTransform": "logit({}{})"}.get(kind, "{}~{}")
+
+    def outside_error(self, name: str, value: NDArray[np.float64], source: str) -> ModelError:
+        """Return the error for a value that violates the constraint."""
+        with jax.enable_x64(True):
+            example = np.round(np.asarray(self.constrain(jnp.zeros(self.free_shape))), 3).tolist()
+        return ModelError(
+            f"{source} gave {name!r} the value {value.tolist()}, which lies outside its support: {self.words}, "
+            f"boundaries excluded. Pass {name}={example}, for example."
+        )
 
 
-def supports_of(shapes: Mapping[str, tuple[int, ...]], constraints: Any) -> dict[str, Support]:
+def find_supports(shapes: Mapping[str, tuple[int, ...]], constraints: Any) -> dict[str, Support]:
     """Where each parameter lives, in the order of the flat vector.
 
     Raises
@@ -142,29 +155,29 @@ def supports_of(shapes: Mapping[str, tuple[int, ...]], constraints: Any) -> dict
                 f"constraints names {name!r}, which is no parameter. Valid: {', '.join(map(repr, shapes))}. Pass "
                 "constraints={'" + next(iter(shapes), "sigma") + "': 'positive'}, for example."
             )
-    return {name: support_of(name, shape, constraints.get(name, "real")) for name, shape in shapes.items()}
+    return {name: build_support(name, shape, constraints.get(name, "real")) for name, shape in shapes.items()}
 
 
-def support_of(name: str, shape: tuple[int, ...], constraint: Any) -> Support:
+def build_support(name: str, shape: tuple[int, ...], constraint: Any) -> Support:
     """Where one parameter lives: `constraint` is a name or NumPyro's own object."""
     known = SYNONYMS.get(constraint, constraint) if isinstance(constraint, str) else None
     if known == "real":
-        return Support(shape, shape, SUPPORTS["real"][1])
+        return Support(shape, shape, CONSTRAINTS["real"][1])
     from numpyro.distributions import biject_to, constraints
 
-    if known in SUPPORTS:
-        attribute, words = SUPPORTS[known]
+    if known in CONSTRAINTS:
+        attribute, words = CONSTRAINTS[known]
         words, meant = f"{words} ({known!r})", getattr(constraints, attribute)
     else:
         words, meant = f"values of NumPyro's {constraint!r}", constraint
     if not isinstance(meant, constraints.Constraint):
-        names = ", ".join(map(repr, [*SUPPORTS, *SYNONYMS]))
+        names = ", ".join(map(repr, [*CONSTRAINTS, *SYNONYMS]))
         raise ModelError(
             f"constraints[{name!r}]={constraint!r} is not known. Valid: {names}, or a constraint of NumPyro. Pass "
             f"constraints={{{name!r}: 'positive'}}, or numpyro.distributions.constraints.interval(0, 2), for example."
         )
     if meant in (constraints.real, constraints.real_vector, constraints.real_matrix):
-        return Support(shape, shape, SUPPORTS["real"][1])
+        return Support(shape, shape, CONSTRAINTS["real"][1])
     try:
         transform = biject_to(meant)
     except NotImplementedError:
@@ -184,17 +197,7 @@ def support_of(name: str, shape: tuple[int, ...], constraint: Any) -> Support:
         fits = False
     if not fits:
         raise ModelError(
-            f"init[{name!r}] has shape {shape}, which cannot hold {words}. {SHAPES.get(meant.event_dim, '')}"
+            f"init[{name!r}] has shape {shape}, which cannot hold {words}. {SHAPE_HINTS.get(meant.event_dim, '')}"
             f"Pass an init[{name!r}] of another shape, or another constraint."
         )
     return Support(shape, free, words, meant, transform)
-
-
-def outside(name: str, value: Any, support: Support, source: str) -> ModelError:
-    """The error for a value that violates its constraint."""
-    with jax.enable_x64(True):
-        example = np.round(np.asarray(support.constrain(jnp.zeros(support.free_shape))), 3).tolist()
-    return ModelError(
-        f"{source} gave {name!r} the value {np.asarray(value).tolist()}, which lies outside its support: "
-        f"{support.words}, boundaries excluded. Pass {name}={example}, for example."
-    )

@@ -13,9 +13,9 @@ from lwa.engine.exact import Corrected, Streams, Surrogate, correct
 from lwa.engine.problem import Problem
 from lwa.errors import LwaWarning
 from lwa.models.user_calls import is_theirs
-from lwa.user.progress import Display, interruptible
+from lwa.user.progress import Display, catch_interrupts
 
-MOVES = 10
+MOVES_PER_PASS = 10
 """On the surrogate between two passes: enough for the Gaussian proposals to forget, and cheap beside a pass."""
 
 
@@ -44,8 +44,8 @@ class Polisher:
         rows = len(self.problem.subsets.rows)
         display.say(f"Correcting {chains * draws} draws by all {rows:,} rows, {passes} times, and scoring them first.")
         streams = Streams(Purpose.POLISH_SUBSET, Purpose.POLISH_THETA, Purpose.POLISH, used)
-        with jax.enable_x64(True), interruptible() as interruption:
-            surrogate = Surrogate(self.problem, range(chains), theta.reshape(-1, d), self.tuning, MOVES, streams)
+        with jax.enable_x64(True), catch_interrupts() as interruption:
+            surrogate = Surrogate(self.problem, range(chains), theta.reshape(-1, d), self.tuning, MOVES_PER_PASS, streams)
             values, made = None, list[Corrected]()
             while len(made) < passes and not (interruption.asked and made):
                 try:

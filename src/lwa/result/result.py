@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import InputError, RunFolderError
-from lwa.storage import kept_in, read_run, write_run
+from lwa.storage.run_folder import find_kept_files, read_run, write_run
 
 if TYPE_CHECKING:
     import xarray
 
     from lwa.diagnostics.certificate import Certificate
-    from lwa.diagnostics.running import Running
+    from lwa.diagnostics.running import RunningSummary
     from lwa.diagnostics.table import Table
 
 
@@ -26,11 +26,11 @@ MOST_POLISHED = 1000
 """Draws that `fit.polish` corrects in all unless told otherwise: a pass scores every one of them on every row."""
 FEWEST_OF_ARVIZ = 4
 """Draws a chain with which ArviZ has anything to say of mixing."""
-RUNNING = "running_summary"
+RUNNING_GROUP = "running_summary"
 """The group of the summary of all draws, in a table of one row."""
-UNCONSTRAINED = "unconstrained_posterior"
+UNCONSTRAINED_GROUP = "unconstrained_posterior"
 """The group of the draws as kernels moved them, as ArviZ calls it."""
-WARMUP, WARMUP_STATS = "warmup_posterior", "warmup_sample_stats"
+WARMUP_GROUP, WARMUP_STATS_GROUP = "warmup_posterior", "warmup_sample_stats"
 """The groups of the path of tune."""
 
 
@@ -98,7 +98,7 @@ class Result:
         """
         import xarray
 
-        flat = {key: _flat(value) for key, value in self.attributes.items()}
+        flat = {key: _as_attribute(value) for key, value in self.attributes.items()}
 
         def dataset(variables: Mapping[str, NDArray[Any]], axes_of: Any = self._axes) -> "xarray.Dataset":
             arrays = {
@@ -113,9 +113,9 @@ class Result:
 
         groups = {"posterior": dataset(self.posterior), "sample_stats": dataset(self.sample_stats)}
         if self.unconstrained is not None:
-            groups[UNCONSTRAINED] = dataset(self.unconstrained, lambda name, _: [free_axis(name)])
+            groups[UNCONSTRAINED_GROUP] = dataset(self.unconstrained, lambda name, _: [name_free_axis(name)])
         if self.warmup is not None and self.warmup_stats is not None:
-            groups |= {WARMUP: dataset(self.warmup), WARMUP_STATS: dataset(self.warmup_stats)}
+            groups |= {WARMUP_GROUP: dataset(self.warmup), WARMUP_STATS_GROUP: dataset(self.warmup_stats)}
         tree = xarray.DataTree.from_dict(groups)
         tree.attrs.update(flat)
         return tree
@@ -132,10 +132,10 @@ class Result:
         """
         if self.draws == 0:
             raise InputError(f"There are no draws to summarise: {self.attributes.get('stopped', 'none were kept')}.")
-        from lwa.diagnostics.running import MANY
+        from lwa.diagnostics.running import MANY_CHAINS
 
         chains = len(next(iter(self.posterior.values())))
-        if self.running is not None or (chains > MANY and self.draws < FEWEST_OF_ARVIZ):
+        if self.running is not None or (chains > MANY_CHAINS and self.draws < FEWEST_OF_ARVIZ):
             return self.own_table(f"ArviZ needs {FEWEST_OF_ARVIZ} draws a chain")
         try:
             import arviz_stats  # all of `arviz` would bring its plots along
@@ -145,20 +145,20 @@ class Result:
 
     def own_table(self, why: str = "Chains are many") -> "Table":
         """The same without ArviZ, and why: of all draws where they were summarised; of many chains nested R-hat."""
-        from lwa.diagnostics.table import scalar_names, table_of_draws, table_of_running
+        from lwa.diagnostics.table import name_scalars, tabulate_draws, tabulate_summary
 
-        names = scalar_names(self.posterior, self.dims, self.coords)
+        names = name_scalars(self.posterior, self.dims, self.coords)
         if self.running is None:
-            return table_of_draws(names, self.posterior, why)
-        return table_of_running(names, self.running, self._superchains)
+            return tabulate_draws(names, self.posterior, why)
+        return tabulate_summary(names, self.running, self._superchains)
 
     @property
     def _superchains(self) -> int:
         """How many there are: as chains began, else as many as so many chains make."""
-        from lwa.diagnostics.running import superchains_for
+        from lwa.diagnostics.running import count_superchains
 
         chains = len(next(iter(self.posterior.values())))
-        return int(self.attributes.get("superchains") or superchains_for(chains))
+        return int(self.attributes.get("superchains") or count_superchains(chains))
 
     def nested_rhat(self, superchains: int | None = None) -> dict[str, NDArray[np.float64]]:
         """Nested R-hat of every parameter, by name: near 1 once chains have forgotten where they began.
@@ -173,7 +173,7 @@ class Result:
         superchains
             How many there are; 16 where chains are more than 64, else each chain is its own.
         """
-        from lwa.diagnostics.running import moments_of, nested
+        from lwa.diagnostics.running import collect_moments, compute_nested_rhat
 
         chains = len(next(iter(self.posterior.values())))
         if superchains is None:
@@ -185,8 +185,8 @@ class Result:
             )
         if self.draws == 0:
             raise InputError("There are no draws to compare.")
-        state = moments_of(self.posterior) if self.running is None else self.running.moments
-        found = nested(state, superchains).rhat
+        state = collect_moments(self.posterior) if self.running is None else self.running.moments
+        found = compute_nested_rhat(state, superchains).rhat
         sizes = [int(np.prod(values.shape[2:])) for values in self.posterior.values()]
         parts = np.split(found, np.cumsum(sizes)[:-1])
         return {
@@ -280,20 +280,20 @@ class Result:
         object.__setattr__(self, "attributes", {**self.attributes, key: value})
         if "idata" in self.__dict__:
             for group in self.idata.subtree:
-                group.attrs[key] = _flat(value)
+                group.attrs[key] = _as_attribute(value)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the run to a folder that `lwa.load` reads; where it was kept while it went on, its draws are there."""
         at_home = self.home is not None and Path(folder).absolute() == self.home.folder.absolute()
-        draws = {"posterior": self.posterior, "sample_stats": self.sample_stats, UNCONSTRAINED: self.unconstrained}
-        path = {WARMUP: self.warmup, WARMUP_STATS: self.warmup_stats}
+        draws = {"posterior": self.posterior, "sample_stats": self.sample_stats, UNCONSTRAINED_GROUP: self.unconstrained}
+        path = {WARMUP_GROUP: self.warmup, WARMUP_STATS_GROUP: self.warmup_stats}
         tables = [
             {f"{group}/{name}": values for group, held in groups.items() for name, values in (held or {}).items()}
             for groups in (draws, path)
         ]
         if self.running is not None:
             parts = {name: value for part in self.running for name, value in part._asdict().items()}
-            tables.append({f"{RUNNING}/{name}": np.asarray(value)[None, None] for name, value in parts.items()})
+            tables.append({f"{RUNNING_GROUP}/{name}": np.asarray(value)[None, None] for name, value in parts.items()})
         description = {"attributes": dict(self.attributes), "dims": dict(self.dims), "coords": dict(self.coords)}
         already: list[dict[str, Any]] | None = None
         if at_home and self.home is not None:
@@ -331,18 +331,18 @@ class Result:
         return "\n".join(lines)
 
 
-def free_axis(name: str) -> str:
+def name_free_axis(name: str) -> str:
     """The axis of a parameter's unconstrained draws."""
     return f"{name}~"
 
 
-def _flat(value: Any) -> Any:
+def _as_attribute(value: Any) -> Any:
     """An attribute as NetCDF holds it: a text, or a number of at most 64 bits; anything else as JSON."""
     held = isinstance(value, str | float) or (type(value) is int and -(2**63) <= value < 2**63)
     return value if held else json.dumps(value)
 
 
-def in_groups(variables: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, NDArray[Any]]]:
+def split_groups(variables: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, NDArray[Any]]]:
     """From "group/name" to each group's own."""
     groups: dict[str, dict[str, NDArray[Any]]] = {}
     for name, values in variables.items():
@@ -351,32 +351,32 @@ def in_groups(variables: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, NDAr
     return groups
 
 
-def running_of(table: Mapping[str, NDArray[Any]]) -> "Running":
+def read_running(table: Mapping[str, NDArray[Any]]) -> "Running":
     """A summary that was saved."""
-    from lwa.diagnostics.running import Moments, Running, Sketch
+    from lwa.diagnostics.running import ChainMoments, RunningSummary, Sketch
 
     def part(fields: tuple[str, ...]) -> list[NDArray[Any]]:
         return [table[name][0, 0] for name in fields]
 
-    return Running(Moments(*part(Moments._fields)), Sketch(*part(Sketch._fields)))
+    return RunningSummary(ChainMoments(*part(ChainMoments._fields)), Sketch(*part(Sketch._fields)))
 
 
 def load(folder: str | os.PathLike[str]) -> Result:
     """A run saved by `fit.save`."""
     variables, manifest = read_run(folder)
-    groups = in_groups(variables)
+    groups = split_groups(variables)
     try:
-        if strange := set(groups) - {"posterior", "sample_stats", UNCONSTRAINED, WARMUP, WARMUP_STATS, RUNNING}:
+        if strange := set(groups) - {"posterior", "sample_stats", UNCONSTRAINED_GROUP, WARMUP_GROUP, WARMUP_STATS_GROUP, RUNNING_GROUP}:
             raise KeyError(strange.pop())
         posterior, stats = groups["posterior"], groups["sample_stats"]
         described = manifest["attributes"], manifest["dims"], manifest["coords"]
         streamed = next((one for one in manifest.get("segments", []) if "record" in one), None)
         over = "segments" in manifest  # else it still goes on
-        home = Home(Path(folder), streamed) if over and kept_in(Path(folder)) else None
-        summarised = groups.get(RUNNING)
+        home = Home(Path(folder), streamed) if over and find_kept_files(Path(folder)) else None
+        summarised = groups.get(RUNNING_GROUP)
         return Result(
-            posterior, stats, *described, None, groups.get(UNCONSTRAINED), groups.get(WARMUP), groups.get(WARMUP_STATS),
-            home, None if summarised is None else running_of(summarised),
+            posterior, stats, *described, None, groups.get(UNCONSTRAINED_GROUP), groups.get(WARMUP_GROUP), groups.get(WARMUP_STATS_GROUP),
+            home, None if summarised is None else read_running(summarised),
         )  # fmt: skip
     except KeyError as error:
         raise RunFolderError(f"{folder} is damaged: {error} is missing or unknown. Restore it from a copy.") from None

@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array, lax
 
 from lwa.errors import InputError
-from lwa.kernels.decision import accepts, choose
+from lwa.kernels.kernel import accepts, choose
 from lwa.kernels.random_walk import Tuning, is_real
 from lwa.rivals.problem import Problem
 from lwa.rivals.rival import Info, Rival, first_walk, proposal

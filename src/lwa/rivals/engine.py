@@ -16,8 +16,8 @@ from jax import Array, lax
 from numpy.typing import NDArray
 
 from lwa.backend.random import Purpose, keys
-from lwa.kernels.kernel import Info as Heard
-from lwa.kernels.kernel import Metropolis, steering_gain
+from lwa.kernels.kernel import MoveInfo as Heard
+from lwa.kernels.kernel import MetropolisKernel, steering_gain
 from lwa.rivals.eager import always_compiled
 from lwa.rivals.problem import Problem
 from lwa.rivals.record import Record, Steps
@@ -25,7 +25,7 @@ from lwa.rivals.rival import Info, Rival, noise_of
 from lwa.run.budget import Budget, Meter
 from lwa.run.loop import TUNE_SHARE, Blocks, may_be_kept, told
 from lwa.run.settings import keepable
-from lwa.user.progress import Display, Interruption, interruptible
+from lwa.user.progress import Display, Interruption, catch_interrupts
 
 PAGE = 1024
 """Steps in one call of the compiled loop at the most."""
@@ -84,7 +84,7 @@ class Page(NamedTuple):
 
 def carry_out(rival: Rival, problem: Problem, starts: NDArray[np.float64], plan: Plan, display: Display) -> Outcome:
     """Tune, freeze, sample."""
-    with interruptible() as interruption, ExitStack() as stack:
+    with catch_interrupts() as interruption, ExitStack() as stack:
         if problem.model.host:
             stack.enter_context(jax.disable_jit())  # the same step in Python, so that the model's functions can be
         pool = stack.enter_context(ThreadPoolExecutor(os.cpu_count()))
@@ -288,7 +288,7 @@ def adapted(
     recent: Array,
     number: Array,
     tuning: Array,
-    kernel: Metropolis,
+    kernel: MetropolisKernel,
 ) -> Any:
     """Towards the acceptance rate, and every so many steps by the covariance of the path, unless the mode gave one.
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from lwa.errors import InputError
-from lwa.kernels.decision import accepts, choose, probability
+from lwa.kernels.kernel import accepts, choose, acceptance_probability
 from lwa.kernels.random_walk import Tuning
 from lwa.rivals.bounds import Bound, Collapsed, collapse, expected_gap, gaps, log_bound_of_all, require_bound
 from lwa.rivals.hyperparameters import require_share
@@ -185,7 +185,7 @@ class Firefly(Rival):
         )
         state = state._replace(theta=theta, dark=dark, bright=bright, side=side, log_odds=log_odds)
         info = Info(
-            probability(log_ratio), accept, invalid, state.n_bright, jnp.asarray(jnp.nan), {"broken_bounds": broken}
+            acceptance_probability(log_ratio), accept, invalid, state.n_bright, jnp.asarray(jnp.nan), {"broken_bounds": broken}
         )
         return state, info
 

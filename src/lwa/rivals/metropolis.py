@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from lwa.kernels.decision import accepts, choose, probability
+from lwa.kernels.kernel import accepts, choose, acceptance_probability
 from lwa.kernels.random_walk import Tuning
 from lwa.rivals.problem import Problem
 from lwa.rivals.rival import Info, Rival, first_walk, proposal
@@ -48,7 +48,7 @@ class Metropolis(Rival):
         accept = accepts(log_u, log_ratio)
         theta, lp = choose(accept, (proposed, new), (state.theta, state.lp))
         rows = jnp.asarray(problem.length, jnp.int64)
-        return State(theta, lp, state.walk), Info(probability(log_ratio), accept, invalid, rows, lp, {})
+        return State(theta, lp, state.walk), Info(acceptance_probability(log_ratio), accept, invalid, rows, lp, {})
 
 
 def log_posterior(theta: Array, problem: Problem) -> Array:

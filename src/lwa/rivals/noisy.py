@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from lwa.errors import InputError
-from lwa.kernels.decision import accepts, choose, probability
+from lwa.kernels.kernel import accepts, choose, acceptance_probability
 from lwa.kernels.random_walk import is_real
 from lwa.rivals.drawing import permuted
 from lwa.rivals.hyperparameters import require_positive, require_share, require_whole
@@ -84,7 +84,7 @@ class Noisy(Rival):
         log_ratio = jnp.where(invalid, -jnp.inf, new - old + log_hastings)
         accept = accepts(log_u, log_ratio)
         reads = jnp.asarray(2 * self.subset_size * (READS if self.proxy else 1), jnp.int64)
-        info = Info(probability(log_ratio), accept, invalid, reads, jnp.asarray(jnp.nan), {})
+        info = Info(acceptance_probability(log_ratio), accept, invalid, reads, jnp.asarray(jnp.nan), {})
         return Walker(choose(accept, proposed, state.theta), state.walk), info
 
     def log_posteriors(self, key: Array, thetas: tuple[Array, ...], problem: Problem) -> tuple[Array, ...]:

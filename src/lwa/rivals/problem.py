@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from lwa.kernels.kernel import Metropolis
+from lwa.kernels.kernel import MetropolisKernel
 from lwa.kernels.random_walk import RandomWalk
 from lwa.models.model import Model
 from lwa.models.on_host import log_prior, row_terms
@@ -51,7 +51,7 @@ class Problem:
     rows: Any  # leaves (N, ...)
     reads: Any  # rows in a unit, on average
     gaussian: Gaussian | None = None
-    kernel: Metropolis = field(default=RandomWalk(), metadata={"static": True})  # Q, of those that have one
+    kernel: MetropolisKernel = field(default=RandomWalk(), metadata={"static": True})  # Q, of those that have one
     own: Any = None  # what `Rival.prepare` found
     dtype: Any = field(default=np.float64, metadata={"static": True})  # of single terms; their sums are in float64
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array, lax
 
 from lwa.errors import InputError, one_of
-from lwa.kernels.decision import accepts, choose, probability
+from lwa.kernels.kernel import accepts, choose, acceptance_probability
 from lwa.kernels.random_walk import Tuning, is_real
 from lwa.rivals.hyperparameters import require_whole
 from lwa.rivals.problem import Problem
@@ -156,7 +156,7 @@ class PseudoMarginal(Rival):
         after: State = choose(accept, State(proposed, new, found.sign, found.variance, keys, state.walk), state)
         rows = found.minibatches * self.minibatch * READS
         extra = {"log_noise": jnp.sqrt(after.variance)} | ({"sign": after.sign} if self.exact else {})
-        return after, Info(probability(log_ratio), accept, invalid, rows, jnp.asarray(jnp.nan), extra)
+        return after, Info(acceptance_probability(log_ratio), accept, invalid, rows, jnp.asarray(jnp.nan), extra)
 
     def estimate(self, theta: Array, keys: Array, problem: Problem) -> Estimate:
         """Ẑ(θ) by these keys."""

@@ -12,7 +12,7 @@ from jax import Array
 from lwa.kernels.autoregressive import Noise
 from lwa.kernels.blockwise import Blockwise
 from lwa.kernels.blockwise import Noise as BlockNoise
-from lwa.kernels.kernel import Metropolis
+from lwa.kernels.kernel import MetropolisKernel
 from lwa.models.model import Model
 from lwa.rivals.eager import always_compiled
 from lwa.rivals.problem import Problem
@@ -129,7 +129,7 @@ def proposal(key: Array, state: Any, problem: Problem) -> tuple[Array, Array, Ar
 
 
 @partial(always_compiled, static=("kernel",))
-def noise_of(key: Array, theta: Array, kernel: Metropolis) -> Any:
+def noise_of(key: Array, theta: Array, kernel: MetropolisKernel) -> Any:
     """The randomness of a step's proposal, as the kernel has it."""
     direction, uniform, kind = jax.random.split(jax.random.fold_in(key, MOVING), 3)
     normal = jax.random.normal(direction, theta.shape, theta.dtype)
@@ -140,7 +140,7 @@ def noise_of(key: Array, theta: Array, kernel: Metropolis) -> Any:
 
 
 @partial(always_compiled, static=("kernel",))
-def proposed(noise: Noise, theta: Array, walk: Any, kernel: Metropolis) -> tuple[Array, Array]:
+def proposed(noise: Noise, theta: Array, walk: Any, kernel: MetropolisKernel) -> tuple[Array, Array]:
     """θ′ and log Q(θ′, θ)/Q(θ, θ′)."""
     there, log_hastings = kernel.propose(noise, walk, theta)
     return there, jnp.asarray(log_hastings, jnp.float64)

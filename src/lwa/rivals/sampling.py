@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from lwa import __version__
 from lwa.backend.random import Purpose, as_seed, generator, keys
 from lwa.data.data import Data, lay_out
-from lwa.data.lead_in import measure_lead_in
+from lwa.data.lead_in import measured
 from lwa.errors import InputError, LwaWarning, ModelError, one_of
 from lwa.kernels.autoregressive import Autoregressive
 from lwa.kernels.blockwise import Blockwise
-from lwa.kernels.kernel import Metropolis
+from lwa.kernels.kernel import MetropolisKernel
 from lwa.kernels.random_walk import RandomWalk
 from lwa.models.check import named
 from lwa.models.model import Model
@@ -33,7 +33,7 @@ from lwa.rows import Survey, survey
 from lwa.run.budget import as_budget
 from lwa.run.loop import since_the_call
 from lwa.run.settings import plain, whole, yes_or_no
-from lwa.run.starts import flatten_theta, read_starts
+from lwa.run.starts import flat, given_starts
 from lwa.targets.reference import Reference, find_reference, log_posterior, not_differentiable, reference_at
 from lwa.user.progress import Display
 
@@ -144,7 +144,7 @@ def sample(
     walk = as_kernel(kernel)
     with Display(progress) as display, jax.enable_x64(True):
         layout = lay_out(model, data, display).checked(np.float64)
-        given = read_starts(layout.given, initvals, chains)
+        given = given_starts(layout.given, initvals, chains)
         N = len(layout)
         surveyed = survey(layout.rows, progress=lambda done: display.show("all rows", done, N))
         require_fit(rival, layout, "")  # before any costly pass
@@ -173,7 +173,7 @@ def require_fit(rival: Rival, layout: Data, fault: str) -> None:
 
 
 def pose(
-    rival: Rival, layout: Data, expanded: Reference | None, walk: Metropolis, seed: int
+    rival: Rival, layout: Data, expanded: Reference | None, walk: MetropolisKernel, seed: int
 ) -> tuple[Problem, list[str]]:
     """All rows in memory, in a random order, and what the method must know of them; and what to say of that."""
     order = generator(seed, Purpose.RIVAL_ORDER, 0).permutation(len(layout.full))
@@ -189,12 +189,12 @@ def pose(
     return replace(problem, own=own), remarks
 
 
-def bound(walk: Metropolis, model: Model) -> Metropolis:
+def bound(walk: MetropolisKernel, model: Model) -> MetropolisKernel:
     """The kernel with its blocks found in θ, where it has some."""
     return walk.bind(model) if isinstance(walk, Blockwise) else walk
 
 
-def as_kernel(kernel: Any) -> Metropolis:
+def as_kernel(kernel: Any) -> MetropolisKernel:
     """Q by name, or as it is."""
     known = {"walk": RandomWalk(), "gaussian": Autoregressive()}
     if isinstance(kernel, str) and kernel in known:
@@ -230,7 +230,7 @@ def at_the_mode(
 
     def expand(layout: Data, start: NDArray[np.float64]) -> Reference:
         if reference is not None:
-            return reference_at(model, layout.full, flatten_theta(model, reference, "reference"))
+            return reference_at(model, layout.full, flat(model, reference, "reference"))
         return find_reference(
             model, layout.full, start, seed, lambda passes: display.show("mode", passes, passes, "passes over all rows")
         )
@@ -241,7 +241,7 @@ def at_the_mode(
         found = expand(layout, given[0] if given else model.ravel(model.init))
         if layout.ordered:
             looked_back = layout.lead_in
-            layout = measure_lead_in(layout, found.theta, found.factor)[0]
+            layout = measured(layout, found.theta, found.factor)[0]
             if layout.lead_in > looked_back:
                 found = expand(layout, found.theta)
     except ModelError as error:
@@ -264,7 +264,7 @@ def find_starts(
             draw = generator(seed, Purpose.START, chain).normal(size=model.dimension)
             return expanded.theta + expanded.factor @ draw
         if model.prior_draw is not None:
-            return flatten_theta(model, model.prior_draw(keys(seed, Purpose.START, [chain])[0]), "prior_draw")
+            return flat(model, model.prior_draw(keys(seed, Purpose.START, [chain])[0]), "prior_draw")
         return model.ravel(model.init)
 
     starts = np.stack([one(chain) for chain in range(chains)])
@@ -287,7 +287,7 @@ def result_of(
     outcome: Outcome,
     seconds: float,
     remarks: list[str],
-    kernel: Metropolis,
+    kernel: MetropolisKernel,
 ) -> Result:
     """Draws by name, and how they came about."""
     model = layout.given

@@ -1,4 +1,4 @@
-"""From whatever a user has to rows."""
+"""Turn whatever a user has into rows."""
 
 import os
 from collections.abc import Mapping
@@ -9,22 +9,22 @@ from numpy.typing import NDArray
 
 from lwa.errors import DataError
 from lwa.executors import Executor
-from lwa.rows.memory import ArrayRows
+from lwa.rows.memory import ArrayRows, is_series, is_table
 from lwa.rows.protocol import Rows
 from lwa.rows.store.cache import rows_at
-from lwa.rows.tables import is_series, is_table, table_columns
+from lwa.rows.tables import view_series, view_table
 from lwa.user.progress import Display
 
 
 @runtime_checkable
 class _ArrayLike(Protocol):
-    """NumPy and JAX arrays and their like."""
+    """Arrays of NumPy, JAX and similar libraries."""
 
     def __array__(self) -> NDArray[Any]: ...
 
 
 def as_rows(data: object, *, progress: bool | Display = False, executor: Executor | None = None) -> Rows:
-    """Rows of anything that holds them; an object with the three methods of `Rows` passes unchanged.
+    """Return the rows of anything that holds them; an object with the three methods of `Rows` is returned unchanged.
 
     Parameters
     ----------
@@ -32,11 +32,11 @@ def as_rows(data: object, *, progress: bool | Display = False, executor: Executo
         An array (NumPy, memory-mapped, JAX) or a list of numbers, a dict of these, a pandas or polars DataFrame, an
         Arrow table, the path of a ``.npy`` file or of a folder that `convert` wrote, or a `Rows` object. Nothing is
         copied that NumPy can view. Or the path of a Parquet, Arrow or CSV file, a folder of them, a pattern or a URL:
-        this is converted once, into ``~/.cache/lwa`` (or ``$LWA_CACHE``), and again when its files change.
+        it is converted once, into ``~/.cache/lwa`` (or ``$LWA_CACHE``), and again if its files change.
     progress
-        Whether to show how far a conversion is, or the display to show it in.
+        Whether to show the progress of a conversion, or the display to show it in.
     executor
-        Whose workers read Parquet files, so that their rows never come here as a whole; this process where None.
+        Whose workers read Parquet files, so that all of their rows never come to this process. If None, it reads them.
 
     Examples
     --------
@@ -45,14 +45,19 @@ def as_rows(data: object, *, progress: bool | Display = False, executor: Executo
     4
     """
     if is_table(data):
-        return ArrayRows(table_columns(data))
+        return ArrayRows(view_table(data))
     if isinstance(data, type):
         raise DataError(f"data is the class {data.__name__}; an object is expected. Pass {data.__name__}(...).")
     if isinstance(data, Rows):
         return data
     if isinstance(data, str | os.PathLike):
         return rows_at(data, progress, executor=executor)
-    if is_series(data) or isinstance(data, Mapping | list | tuple | _ArrayLike | Number):
+    if is_series(data):
+        return ArrayRows(view_series({None: data})[None])
+    if isinstance(data, Mapping):
+        series = {name: values for name, values in data.items() if is_series(values)}
+        return ArrayRows({**data, **view_series(series)} if series else data)
+    if isinstance(data, list | tuple | _ArrayLike | Number):
         return ArrayRows(data)
     raise DataError(
         f"data is of type {type(data).__name__}. Pass an array or a list of numbers, a dict of arrays, a pandas or "

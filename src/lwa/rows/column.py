@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import InputError
-from lwa.rows.chunked import Chunked
-from lwa.rows.memory import ArrayRows
+from lwa.rows.memory import ArrayRows, Chunked
 from lwa.rows.npy import NpyRows
 from lwa.rows.protocol import Batch, Rows
 

@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import DataError
-from lwa.rows.chunked import Chunked
 from lwa.rows.column import select_column
-from lwa.rows.memory import ArrayRows
-from lwa.rows.protocol import Batch, Rows, label
-from lwa.rows.tables import pandas_index
+from lwa.rows.memory import ArrayRows, Chunked, name_column
+from lwa.rows.protocol import Batch, Rows
+from lwa.rows.tables import read_index
 
 BLOCK = 2**20
 """Rows whose labels are looked at together."""
@@ -44,10 +43,10 @@ class Parts:
         """Rows at positions counted part after part."""
         return rows.take(positions if self.order is None else self.order[positions])
 
-    def runs(self, rows: Rows, first: NDArray[np.int64], length: int) -> Batch:
+    def take_runs(self, rows: Rows, first: NDArray[np.int64], length: int) -> Batch:
         """`length` rows in a row from each of these positions, leaves `(m, length, *shape)`."""
         if self.order is None and isinstance(rows, ArrayRows):
-            return rows.runs(first, length)
+            return rows.take_runs(first, length)
         return by_run(self.take(rows, (first[:, None] + np.arange(length)).ravel()), length)
 
     def blocks(self, rows: Rows, size: int) -> Iterator[Batch]:
@@ -105,7 +104,7 @@ def labels(rows: Rows, column: str | int) -> Iterator[NDArray[Any]]:
         values = select_column(batch, column, f"groups={column!r}")
         if values.dtype.kind == "f" and (missing := np.isnan(values)).any():
             raise DataError(
-                f"{label(column)} tells groups apart and has {missing.sum()} missing values (NaN) among rows {start} "
+                f"{name_column(column)} tells groups apart and has {missing.sum()} missing values (NaN) among rows {start} "
                 f"to {start + len(values) - 1}, the first in row {start + int(missing.argmax())}. Drop those rows, or "
                 "give them a group of their own."
             )
@@ -117,7 +116,7 @@ def require_no_missing_code(names: dict[Any, int], column: str | int) -> None:
     """Refuse pandas' code for a missing category: it would make one group of all rows whose group is not known."""
     if -1 in names and set(names) == set(range(-1, len(names) - 1)):
         raise DataError(
-            f"{label(column)} has groups -1, 0, 1, …: in codes of categories -1 stands for a missing value. Drop those "
+            f"{name_column(column)} has groups -1, 0, 1, …: in codes of categories -1 stands for a missing value. Drop those "
             "rows, or number groups from 0 if -1 is meant as one."
         )
 
@@ -149,13 +148,13 @@ def require_ascending(rows: Rows, parts: Parts, column: str | int) -> None:
         values = select_column(batch, column, f"ordered={column!r}")
         if before is not None:
             values = np.concatenate([[before], values])
-        check_ascending(values, parts, start - (before is not None), label(column))
+        check_ascending(values, parts, start - (before is not None), name_column(column))
         start, before = start + len(values) - (before is not None), values[-1]
 
 
 def require_index_ascending(data: object, parts: Parts) -> None:
     """The same for the index of a pandas object, where that is more than a numbering of rows."""
-    index = pandas_index(data)
+    index = read_index(data)
     if index is not None:
         check_ascending(index if parts.order is None else index[parts.order], parts, 0, "the index of the data")
 

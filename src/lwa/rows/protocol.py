@@ -22,14 +22,3 @@ class Rows(Protocol):
 
     def blocks(self, size: int) -> Iterator[Batch]:
         """All rows in order, `size` at a time; the last block may be shorter."""
-
-
-def named(batch: Batch) -> dict[str | None, NDArray[Any]]:
-    """The arrays of a batch by name; a bare array has the name None."""
-    arrays: dict[Any, Any] = batch if isinstance(batch, dict) else {None: batch}
-    return {name: np.asarray(array) for name, array in arrays.items()}
-
-
-def label(name: object) -> str:
-    """What an error calls the array of this name."""
-    return "data" if name is None else f"column {name!r}"

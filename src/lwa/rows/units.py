@@ -12,9 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.rows.parts import Parts, by_run
-from lwa.rows.protocol import Rows
-
-type Spans = Callable[[NDArray[np.int64]], "Span"]
+from lwa.rows.protocol import Batch, Rows
 
 
 class Span(NamedTuple):
@@ -28,8 +26,14 @@ class Span(NamedTuple):
 class Stretch(NamedTuple):
     """Some units: the rows of each, leaves `(m, length, *shape)`, and which of them are scored, `(m, length)`."""
 
-    rows: Any
-    scored: Any
+    rows: Batch
+    scored: NDArray[np.bool_]
+
+
+type AnyBatch = Batch | Stretch
+"""Some rows, or some units."""
+type Spans = Callable[[NDArray[np.int64]], Span]
+"""Where the units of these numbers lie."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +56,7 @@ class Units:
         steps = np.arange(self.length, dtype=np.int32)
         before, end = ((edge - span.first).astype(np.int32)[:, None] for edge in (span.begin, span.stop))
         if (end == self.length).all():
-            return Stretch(self.parts.runs(self.rows, span.first, self.length), steps >= before)
+            return Stretch(self.parts.take_runs(self.rows, span.first, self.length), steps >= before)
         # The last row fills up: nothing depends on it.
         batch = self.parts.take(self.rows, (span.first[:, None] + np.minimum(steps, end - 1)).ravel())
         return Stretch(by_run(batch, self.length), (steps >= before) & (steps < end))
@@ -120,11 +124,3 @@ def segments_of(rows: Rows, parts: Parts, scored: int, lead_in: int) -> Units:
 
     longest = int(parts.sizes.max())
     return Units(rows, parts, spans, int(cuts[-1]), min(scored + lead_in, longest))
-
-
-def unit_length(of: Any) -> int:
-    """Rows in one unit, of a `Rows` or of a batch."""
-    of = getattr(of, "spread_over", of)
-    if isinstance(of, Units):
-        return of.length
-    return int(of.scored.shape[-1]) if isinstance(of, Stretch) else 1

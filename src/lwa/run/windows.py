@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from lwa.data.data import SEGMENT, Data
-from lwa.data.lead_in import PASS_SHIFT, LeadIn, measure_lead_in
+from lwa.data.lead_in import PASS_SHIFT, SequenceMemory, extend_lead_in
 from lwa.errors import warn
 from lwa.rows.passes import spread
 from lwa.rows.units import Units, windows_of
@@ -44,12 +44,12 @@ type AnyStatistic = Statistic | OverGroups | WindowColumn
 class SequenceFacts:
     """What is known of a sequence at θ̂."""
 
-    lead_in: LeadIn
+    memory: SequenceMemory
     sums: RunningSums | None  # None: there is no room for them
 
     def steps_for_sums(self, n: int, N: int) -> float:
         """Return the steps that must lead in for a window's gradient to be the difference of running sums."""
-        return self.lead_in.steps(n, N) if self.lead_in.forgets(n, N) else np.inf
+        return self.memory.lead_in(n, N) if self.memory.forgets(n, N) else np.inf
 
 
 def learn_sequence(
@@ -60,7 +60,7 @@ def learn_sequence(
     If it remembers longer than passes over all rows looked back, these look back further and θ̂ is found again.
     """
     looked_back, N = data.lead_in, len(data.rows)
-    data, lead_in = measure_lead_in(data, reference.theta, reference.factor)
+    data, memory = extend_lead_in(data, reference.theta, reference.factor)
     if data.lead_in > looked_back and options.reference is None:
         reference = find_reference(data.model, data.full, reference.theta, settings.seed)
     elif data.lead_in > looked_back:
@@ -78,7 +78,7 @@ def learn_sequence(
             )  # fmt: skip
         else:
             display.say("No room on disk for running sums of gradients and curvatures: each window's own are computed.")
-    return data, reference, SequenceFacts(lead_in, sums)
+    return data, reference, SequenceFacts(memory, sums)
 
 
 def warn_of_long_memory(facts: SequenceFacts, data: Data, settings: Settings, n: int) -> list[str]:
@@ -89,14 +89,14 @@ def warn_of_long_memory(facts: SequenceFacts, data: Data, settings: Settings, n:
     N, options = len(data.rows), settings.calibration
     asked = settings.subset_move.lead_in if isinstance(settings.subset_move, Window) else "auto"
     told = []
-    if not facts.lead_in.forgets(SEGMENT * data.lead_in, N, PASS_SHIFT):
+    if not facts.memory.forgets(SEGMENT * data.lead_in, N, PASS_SHIFT):
         told.append(
             f"After {data.lead_in:,} steps the model still remembers where it was started, so that sums over all "
             "rows, which are taken over segments, are not those of the whole series. Draws and certificate are of a "
             "posterior that forgets by then: give the parameters that make for so long a memory a prior against it."
         )
     untransported = options is not None and options.transport is False
-    if untransported and not isinstance(asked, str) and asked < (enough := facts.lead_in.steps(n, N)):
+    if untransported and not isinstance(asked, str) and asked < (enough := facts.memory.lead_in(n, N)):
         told.append(
             f"lead_in={asked} is shorter than the model remembers, and with transport=False windows are biased by "
             f"their start. Pass lead_in={enough}, or 'auto'."
@@ -157,4 +157,4 @@ def choose_lead_in(move: Move | None, data: Data, n: int, facts: SequenceFacts |
     asked = move.lead_in if isinstance(move, Window) else "auto"
     if not isinstance(asked, str):
         return asked
-    return 0 if facts is None else facts.lead_in.steps(n, len(data.rows))
+    return 0 if facts is None else facts.memory.lead_in(n, len(data.rows))

@@ -1,4 +1,4 @@
-"""What lwa need not make twice: where it is kept, and how compiled programs get there."""
+"""The user's cache: where it is, and how compiled programs get there."""
 
 import os
 import platform
@@ -10,89 +10,98 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
-THEIR_OWN = ("JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE")
-"""Who has set one of these has decided where JAX keeps programs, or that it keeps none."""
-FROM = "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"
-"""JAX keeps what took a second to compile, unless told otherwise; a fit is some sixty programs that took less."""
-MOST_BYTES = 64 * 2**20
-"""Of programs: a hundred fits of different shapes. Where there are more, the oldest half goes."""
-DAMAGED = "Error reading persistent compilation cache entry"
-"""What JAX warns of; it compiles anew then, but never writes over what it could not read."""
+USER_SETTINGS = ("JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE")
+"""If one of these is set, the user has decided where JAX keeps programs, or that it keeps none."""
+LEAST_SECONDS = "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"
+"""By default JAX keeps programs that took a second to compile; a fit is some sixty programs that took less."""
+MOST_PROGRAM_BYTES = 64 * 2**20
+"""A hundred fits of different shapes. If there are more programs, the oldest half is removed."""
+DAMAGED_ENTRY = "Error reading persistent compilation cache entry"
+"""What JAX warns of. It then compiles again, but never overwrites what it could not read."""
 
 
-def user_cache() -> Path:
-    """$LWA_CACHE, else a folder under $XDG_CACHE_HOME, else under ~/.cache."""
+def find_user_cache() -> Path:
+    """Return $LWA_CACHE, else a folder under $XDG_CACHE_HOME, else one under ~/.cache."""
     own = os.environ.get("LWA_CACHE")
     return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lwa"
 
 
 @contextmanager
-def kept_programs() -> Iterator[Path | None]:
-    """While a command runs, JAX, which must not be imported yet, keeps what it compiles for the commands to come.
+def keep_programs() -> Iterator[Path | None]:
+    """Have JAX keep what it compiles during a command for later commands. JAX must not be imported yet.
 
-    For the process alone, by its environment: a script that imports lwa is the user's, and so is JAX there. The folder,
-    or None where the user has decided otherwise, or where nothing can be written.
+    This sets the environment of the process, so it is for commands only: in a script, JAX is the user's to set. Yield
+    the folder, or None if the user has decided otherwise or nothing can be written.
     """
-    folder = None if any(name in os.environ for name in THEIR_OWN) or "jax" in sys.modules else writable_folder()
+    folder = (
+        None if any(name in os.environ for name in USER_SETTINGS) or "jax" in sys.modules else find_program_folder()
+    )
     if folder is None:
         yield None
         return
-    prune(folder)
-    os.environ[THEIR_OWN[0]] = str(folder)
-    os.environ.setdefault(FROM, "0")
-    with mended(folder):
+    remove_oldest(folder)
+    os.environ[USER_SETTINGS[0]] = str(folder)
+    os.environ.setdefault(LEAST_SECONDS, "0")
+    with remove_if_damaged(folder):
         yield folder
 
 
-def writable_folder() -> Path | None:
-    """For programs of this type of processor: others may share the home folder, and could not run them."""
-    folder = user_cache() / "programs" / processor_digest()
+def find_program_folder() -> Path | None:
+    """Return the folder for programs of this type of processor: others may share the home folder."""
+    folder = find_user_cache() / "programs" / digest_processor()
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # whoever writes there runs code here
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # programs that others write there would run here
     except OSError:
         return None
     return folder if os.access(folder, os.W_OK | os.X_OK) else None
 
 
-def processor_digest() -> str:
-    """A name for its kind and all that it can do."""
-    told = platform.machine() + platform.processor()
+def digest_processor() -> str:
+    """Return a name for the type of this processor and its features."""
+    features = platform.machine() + platform.processor()
     with suppress(OSError):
-        told += "".join(
+        features += "".join(
             re.findall(r"^(?:model name|flags|Features)\s*:.*$", Path("/proc/cpuinfo").read_text(), re.M)[:2]
         )
-    return blake2b(told.encode(), digest_size=6).hexdigest()
+    return blake2b(features.encode(), digest_size=6).hexdigest()
 
 
-def prune(folder: Path) -> None:
-    """Make room, oldest first; what another process takes away meanwhile is gone all the same."""
+def remove_oldest(folder: Path) -> None:
+    """Remove the oldest programs if there are too many; another process may remove some at the same time."""
     with suppress(OSError):
         files = sorted(
             (one.stat().st_mtime, one.stat().st_size, one.path) for one in os.scandir(folder) if one.is_file()
         )
         size = sum(size for _, size, _ in files)
-        if size <= MOST_BYTES:
+        if size <= MOST_PROGRAM_BYTES:
             return
         for _, own, path in files:
-            if size <= MOST_BYTES // 2:
+            if size <= MOST_PROGRAM_BYTES // 2:
                 break
             os.unlink(path)
             size -= own
 
 
 @contextmanager
-def mended(folder: Path) -> Iterator[None]:
-    """Where an entry cannot be read, after a crash for example, all go once the command is done, and nobody is told."""
+def remove_if_damaged(folder: Path) -> Iterator[None]:
+    """Hide JAX's warning that an entry cannot be read, after a crash for example, and remove all entries at the end."""
     before, damaged = warnings.showwarning, False
 
-    def show(message: Any, *args: Any, **options: Any) -> None:
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
         nonlocal damaged
-        if str(message).startswith(DAMAGED):
+        if str(message).startswith(DAMAGED_ENTRY):
             damaged = True
         else:
-            before(message, *args, **options)
+            before(message, category, filename, lineno, file=file, line=line)
 
     warnings.showwarning = show
     try:

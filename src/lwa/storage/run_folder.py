@@ -2,10 +2,11 @@
 
     run/
       manifest.json     format, attributes, variables, dims, coords, and each segment with its draws and checksum
-      draws-00000.npy   a structured array (chains, draws), one field a variable: "posterior/beta", "sample_stats/lp"
-      draws-00001.npy   the path of tune, where it was kept: "warmup_posterior/beta", "warmup_sample_stats/lp"
-      draws.rows        in place of the first, the draws of a run that was kept while it went on (`stream.py`)
+      draws-00000.npy   a structured array (chains, draws), one field per variable: "posterior/beta", "sample_stats/lp"
+      draws-00001.npy   the path of tune, if it was kept: "warmup_posterior/beta", "warmup_sample_stats/lp"
+      draws.rows        instead of the first, the draws of a run with checkpoints (`stream.py`)
       state-*.lwa       the last two states of such a run (`generations.py`)
+      .lock             while a process writes to the folder (`locks.py`)
 
 The manifest is written last and by renaming, so a folder with a manifest is whole.
 """
@@ -22,18 +23,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import RunFolderError
-from lwa.storage.generations import NAMES as STATES
-from lwa.storage.generations import PARTIAL as UNFINISHED
-from lwa.storage.generations import generations, plain, write_whole
-from lwa.storage.run_lock import require_idle
-from lwa.storage.stream import FILE as STREAM
-from lwa.storage.stream import stream_of
+from lwa.storage.atomic import PARTIAL, write_whole
+from lwa.storage.generations import PARTIAL_STATE, STATE_FILES, Head, encode_scalar, read_generations
+from lwa.storage.locks import LOCK_FILE, require_idle
+from lwa.storage.stream import STREAM_FILE, load_stream
 
 FORMAT = "lwa-run"
 VERSION = 1
 MANIFEST = "manifest.json"
-PARTIAL = MANIFEST + ".partial"
-SEGMENTS = "draws-" + 5 * "[0-9]" + ".npy"
+PARTIAL_MANIFEST = MANIFEST + PARTIAL
+KEPT_FILES = {PARTIAL_MANIFEST, STREAM_FILE, PARTIAL_STATE, LOCK_FILE}
+"""What a killed process may leave behind besides segments and states."""
+SEGMENT_FILES = "draws-" + 5 * "[0-9]" + ".npy"
 
 type Variables = dict[str, NDArray[Any]]
 """By "group/name"; arrays are `(chains, draws, *shape)`."""
@@ -42,32 +43,31 @@ type Variables = dict[str, NDArray[Any]]
 def write_run(
     folder: str | os.PathLike[str],
     tables: list[Variables],
-    description: dict[str, Any],
+    description: Head,
     already: Sequence[dict[str, Any]] | None = None,
 ) -> Path:
-    """Save draws and what describes them; refuses to overwrite anything that is not a run.
+    """Save draws and their description; raise rather than overwrite anything that is not a run.
 
-    Variables of one table have as many draws, and are one segment. Segments that are there `already`, of a run that was
-    kept in this folder while it went on, are only named, and its states stay; None where it was not.
+    Variables of one table have the same number of draws and are one segment. Segments that are there `already`, of a
+    run with checkpoints in this folder, are only listed, and its states stay; pass None for any other run.
     """
     path = require_free(folder)
     if already is None:
         require_idle(path)
-    partial = path / PARTIAL
     try:
         path.mkdir(parents=True, exist_ok=True)
-        before = sorted(path.glob(SEGMENTS))
+        before = sorted(path.glob(SEGMENT_FILES))
         number = int(before[-1].stem.removeprefix("draws-")) + 1 if before else 0
         new = [path / f"draws-{number + i:05d}.npy" for i in range(len(tables))]
         try:
             segments = [_write_segment(one, variables) for one, variables in zip(new, tables, strict=True)]
             write_manifest(path, description, [*(already or ()), *segments])
-        except BaseException:  # Ctrl-C too: what is half-written goes, and what was there before stays
-            partial.unlink(missing_ok=True)
+        except BaseException:  # Ctrl-C too: remove what is half-written, keep what was there before
             for one in new:
                 one.unlink(missing_ok=True)
             raise
-        for old in [*before, *kept_in(path)] if already is None else before:  # only now that the new run is whole
+        # Only now is the new run whole.
+        for old in [*before, *find_kept_files(path)] if already is None else before:
             old.unlink()
     except OSError as error:
         raise RunFolderError(
@@ -76,17 +76,17 @@ def write_run(
     return path
 
 
-def write_manifest(path: Path, description: dict[str, Any], segments: list[dict[str, Any]]) -> None:
-    """What makes a folder a run: from then on it can be loaded."""
+def write_manifest(path: Path, description: Head, segments: list[dict[str, Any]]) -> None:
+    """Write the manifest, which makes a folder a run that can be loaded."""
     manifest = {"format": FORMAT, "version": VERSION, **description, "segments": segments}
-    content = json.dumps(manifest, indent=1, default=plain).encode()
-    write_whole(path / MANIFEST, content, path / PARTIAL)
+    content = json.dumps(manifest, indent=1, default=encode_scalar).encode()
+    write_whole(path / MANIFEST, content)
 
 
 def require_free(folder: str | os.PathLike[str], *, replace: bool = True) -> Path:
-    """The folder's path, if a run can be saved there: new, empty, a saved run, or what a killed save left behind.
+    """Return the folder's path; raise unless it is new, empty, a saved run, or what a killed save left behind.
 
-    Where `replace` is False, a saved run is an obstacle too.
+    If `replace` is False, raise for a saved run too.
     """
     path = Path(folder)
     try:
@@ -101,10 +101,9 @@ def require_free(folder: str | os.PathLike[str], *, replace: bool = True) -> Pat
             f"Cannot save a run to {path}: '{there}' is no folder that you may write to. Pass the path of a new folder."
         )
     require_no_links(inside)
-    manifest = _manifest(path) if path / MANIFEST in inside else {}
-    unfinished = not manifest and any(entry.match(STATES) for entry in inside)
-    files = {PARTIAL, STREAM, UNFINISHED}
-    ours = unfinished or all(entry.name in files or entry.match(SEGMENTS) for entry in inside)
+    manifest = _read_manifest(path) if path / MANIFEST in inside else {}
+    unfinished = not manifest and any(entry.match(STATE_FILES) for entry in inside)
+    ours = unfinished or all(entry.name in KEPT_FILES or entry.match(SEGMENT_FILES) for entry in inside)
     if not (ours or manifest.get("format") == FORMAT):
         raise RunFolderError(f"{path} exists and is not a saved run. Pass the path of a new or empty folder.")
     if (manifest or unfinished) and not replace:
@@ -116,36 +115,36 @@ def require_free(folder: str | os.PathLike[str], *, replace: bool = True) -> Pat
 
 
 def require_no_links(files: Iterable[Path]) -> None:
-    """Refuse links in the place of a run's files: what is written to them would go elsewhere."""
+    """Raise if one of a run's files is a link: what is written to it would go elsewhere."""
     for file in files:
-        own = file.name in (MANIFEST, PARTIAL, STREAM, UNFINISHED) or file.match(SEGMENTS) or file.match(STATES)
+        own = file.name in KEPT_FILES | {MANIFEST} or file.match(SEGMENT_FILES) or file.match(STATE_FILES)
         if own and file.is_symlink():
             raise RunFolderError(f"{file} is a link to somewhere else, and a run is written to its own folder alone.")
 
 
 def holds_run(path: Path) -> bool:
-    """Whether there is a run, over or not."""
-    return (path / MANIFEST).exists() or any(path.glob(STATES))
+    """Return whether there is a run, finished or not."""
+    return (path / MANIFEST).exists() or any(path.glob(STATE_FILES))
 
 
-def kept_in(path: Path) -> list[Path]:
-    """The files of a run that is kept while it goes on, its states first: draws that no state counts are of no use."""
-    return [*path.glob(STATES), *(file for file in (path / STREAM, path / UNFINISHED) if file.exists())]
+def find_kept_files(path: Path) -> list[Path]:
+    """Return the files of a run with checkpoints, its states first: draws that no state counts are of no use."""
+    return [*path.glob(STATE_FILES), *(file for file in (path / STREAM_FILE, path / PARTIAL_STATE) if file.exists())]
 
 
-def discard(path: Path) -> None:
-    """Remove a run; what else lies in its folder stays."""
+def discard_run(path: Path) -> None:
+    """Remove a run; other files in its folder stay."""
     (path / MANIFEST).unlink(missing_ok=True)
-    for file in (*kept_in(path), *path.glob(SEGMENTS)):
+    for file in (*find_kept_files(path), *path.glob(SEGMENT_FILES)):
         file.unlink()
 
 
-def read_run(folder: str | os.PathLike[str]) -> tuple[Variables, dict[str, Any]]:
-    """The draws and their description, checked against the manifest, or of a run that has none yet."""
+def read_run(folder: str | os.PathLike[str]) -> tuple[Variables, Head]:
+    """Read the draws and their description, and check them against the manifest or, without one, the last state."""
     path = Path(folder)
-    if not (path / MANIFEST).exists() and any(path.glob(STATES)):
-        return _unfinished(path)
-    manifest = _manifest(path)
+    if not (path / MANIFEST).exists() and any(path.glob(STATE_FILES)):
+        return _read_unfinished(path)
+    manifest = _read_manifest(path)
     if manifest.get("format") != FORMAT or manifest.get("version") != VERSION:
         came = f"{manifest.get('format')!r}, version {manifest.get('version')!r}"
         raise RunFolderError(
@@ -156,8 +155,8 @@ def read_run(folder: str | os.PathLike[str]) -> tuple[Variables, dict[str, Any]]
         alike: dict[Any, list[NDArray[Any]]] = {}
         variables: Variables = {}
         for segment in manifest["segments"]:
-            if "record" in segment:  # a run that was kept while it went on
-                variables |= _streamed(path, segment)
+            if "record" in segment:  # of a run with checkpoints
+                variables |= _read_stream(path, segment)
             else:
                 read = _read_segment(path, segment)
                 alike.setdefault(read.dtype, []).append(read)
@@ -168,17 +167,17 @@ def read_run(folder: str | os.PathLike[str]) -> tuple[Variables, dict[str, Any]]
         raise RunFolderError(f"{path} is damaged: {error}. Restore it from a copy.") from None
 
 
-def _unfinished(path: Path) -> tuple[Variables, dict[str, Any]]:
-    """What the last checkpoint says of a run that still goes on, or was ended without notice."""
+def _read_unfinished(path: Path) -> tuple[Variables, Head]:
+    """Read the last checkpoint of a run that still goes on or was killed."""
     faults = []
-    for generation, fault in generations(path):
+    for generation, fault in read_generations(path):
         if generation is None:
             faults.append(fault)
             continue
         try:
             head = generation.head
-            described = dict(head["description"]["result"])
-            described["attributes"] = described["attributes"] | {
+            description = dict(head["description"]["result"])
+            description["attributes"] = description["attributes"] | {
                 "stopped": "it still goes on, or was ended without notice",
                 "moves": head["position"],
                 "rows_read": head["rows"],
@@ -186,7 +185,7 @@ def _unfinished(path: Path) -> tuple[Variables, dict[str, Any]]:
                 "seconds": round(head["seconds"], 3),
                 "warnings": [],
             }
-            return _streamed(path, head["stream"]), described
+            return _read_stream(path, head["stream"]), description
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             faults.append(f"state {generation.number} is not lwa's own ({error})")
         except RunFolderError as error:
@@ -194,15 +193,15 @@ def _unfinished(path: Path) -> tuple[Variables, dict[str, Any]]:
     raise RunFolderError(f"{path} is damaged: {'; '.join(faults)}. Restore it from a copy.")
 
 
-def _streamed(path: Path, segment: dict[str, Any]) -> Variables:
-    """Draws that were streamed: views of their file."""
-    stream = stream_of(path, segment)
+def _read_stream(path: Path, segment: dict[str, Any]) -> Variables:
+    """Return the draws of a stream: views of its file."""
+    stream = load_stream(path, segment)
     if wrong := stream.verify():
         raise RunFolderError(f"{stream.path} is damaged: {wrong}. Restore it from a copy.")
     return stream.variables()
 
 
-def _manifest(path: Path) -> dict[str, Any]:
+def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -215,7 +214,7 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 
 def _write_segment(path: Path, variables: Variables) -> dict[str, Any]:
-    """Write one, and what the manifest says of it."""
+    """Write one segment and return its entry in the manifest."""
     segment = _pack(variables)
     with path.open("wb") as file:  # version 3, since names may be Greek
         np.lib.format.write_array(file, segment, version=(3, 0), allow_pickle=False)

@@ -1,4 +1,4 @@
-"""ε: how representative a subset must be. Found on the U chain alone, before θ exists, so it biases nothing."""
+"""ε: how representative a subset must be. It is found on the subset chain alone, before θ exists, so without bias."""
 
 import math
 from dataclasses import replace
@@ -8,33 +8,35 @@ import numpy as np
 from lwa.backend.random import Purpose
 from lwa.errors import InputError
 from lwa.subsets.chain import Chain
+from lwa.user.validate import is_real
 
 REFRESH_RATE = 0.25
-"""What "auto" aims at: the tightest ε at which U still moves about every fourth time."""
+"""What "auto" aims at: the smallest ε at which the subset still changes at about every fourth proposal."""
 HALVINGS = 12
 """Bisection of log ε over 10⁶: 12 halvings leave a factor of 1.003, far inside the pilot's own noise."""
 
-RANDOM, ROWS = 256, 10**6
-"""Random subsets whose distances are averaged: so many, or as many as have so many rows, but never under 16. Of one
-normal statistic a distance has an sd of 0.76 of its mean, of several less: the mean is right to 5 %, at worst 19 %."""
+RANDOM_SUBSETS, ROWS_OF_RANDOM_SUBSETS = 256, 10**6
+"""Random subsets whose distances are averaged, and the rows that they may have together; never under 16 subsets. The sd
+of a distance is 0.76 of its mean for one normal statistic, less for several: the mean is right to 5 %, at worst 19 %.
+"""
 
 
 def as_epsilon(epsilon: object) -> float | None:
-    """A positive number, or None where `"auto"` asks for `find_epsilon`."""
+    """Return a positive number, or None if `"auto"` asks for `find_epsilon`."""
     if isinstance(epsilon, str) and epsilon == "auto":
         return None
-    if isinstance(epsilon, int | float | np.number) and not isinstance(epsilon, bool) and epsilon > 0:
+    if is_real(epsilon) and epsilon > 0:
         return float(epsilon)
     raise InputError(
-        f"epsilon={epsilon!r} must be a positive number (float('inf') weighs all subsets alike) or 'auto'. "
+        f"epsilon={epsilon!r} must be a positive number (float('inf') gives all subsets the same weight) or 'auto'. "
         "Pass epsilon='auto', for example."
     )
 
 
 def find_epsilon(chain: Chain) -> float:
-    """The ε whose refresh rate is `REFRESH_RATE`, by bisection on short pilots of one U chain.
+    """Return the ε whose refresh rate is `REFRESH_RATE`, by bisection on short pilots of one subset chain.
 
-    Infinite where no ε matters: a move that Φ does not weigh, no statistic, one that never varies, or U = all rows.
+    Infinite if no ε matters: a move that Φ does not weigh, no statistic, one that never varies, or U = all rows.
     """
     if not chain.weighs or chain.n == len(chain.rows):
         return math.inf
@@ -44,7 +46,7 @@ def find_epsilon(chain: Chain) -> float:
     pages = max(1, math.ceil(5 * chain.renewing / chain.page))
 
     def refresh_rate(epsilon: float) -> float:
-        pilot = chain.at(epsilon)
+        pilot = chain.with_epsilon(epsilon)
         U, rates = pilot.start([0]), []
         for page in range(2 * pages):  # the first half forgets the random start
             U, done = pilot.advance(U, [0], page, Purpose.SUBSET_PILOT)
@@ -60,10 +62,10 @@ def find_epsilon(chain: Chain) -> float:
     return math.exp(high)
 
 
-def random_distance(chain: Chain) -> float | None:
-    """The mean of ‖S̄(Y_U) - s_N‖ over subsets drawn as U is before Φ; None where no statistic compares subsets."""
+def find_random_distance(chain: Chain) -> float | None:
+    """Return the mean of ‖S̄(Y_U) - s_N‖ over subsets drawn as before Φ; None if no statistic compares subsets."""
     if chain.statistic.dimension == 0:
         return None
-    bare, count = replace(chain, calibration=None), max(16, min(RANDOM, ROWS // chain.size))
+    bare, count = replace(chain, calibration=None), max(16, min(RANDOM_SUBSETS, ROWS_OF_RANDOM_SUBSETS // chain.size))
     found = [np.asarray(bare.start(range(first, first + 16)).distance) for first in range(0, count, 16)]
     return float(np.mean(found))

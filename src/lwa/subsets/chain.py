@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -18,50 +18,50 @@ from lwa.rows import Batch, Rows
 from lwa.subsets.leverage import Leverage
 from lwa.subsets.moves import Fixed, Move
 from lwa.subsets.weights import Weight
+from lwa.summaries.summary import AdditiveStatistic, SubsetStatistic
 from lwa.targets.calibration import Calibration
 from lwa.targets.target import Given
 
 BURN_IN_RENEWALS = 5
-"""U's burn-in ends once it has renewed its n rows about so often."""
+"""The burn-in of U ends once its n rows have been renewed about this many times."""
 PILOT_SUBSETS = 16
 """Subsets by which it is judged how many have a positive definite curvature."""
 FEASIBLE = 0.9
 """If fewer subsets than this share have one, n is refused."""
 BURN_IN_LIMIT = 50
-"""... or after this many times the proposals for that: a chain that refreshes less than every tenth time is not waited
-for."""
+"""... or after this many times the proposals for that: it does not wait for a chain that accepts less than a tenth."""
 
 
 class Page(NamedTuple):
-    """What the U chain did in a page of transitions; arrays are `(transitions, chains, ...)`."""
+    """What the subset chain did in a page of transitions; arrays are `(transitions, chains, ...)`."""
 
     accepted: NDArray[np.bool_]
     distance: NDArray[np.float64]
     slots: NDArray[np.int32]  # (..., k)
     rows: Batch  # the incoming rows, leaves (..., k, *shape)
-    given: Given | None  # what else θ's target needs to know of U; leaves (..., d) and (..., d, d)
-    counts: NDArray[np.float64] | None  # (..., k)  what the incoming rows count, where q is not uniform
+    given: Given | None  # what else θ's target needs of U; leaves (..., d) and (..., d, d)
+    counts: NDArray[np.float64] | None  # (..., k)  the weights of the incoming rows, if q is not uniform
 
 
 @dataclass(frozen=True)
 class Chain(ABC):
-    """ν and R over given rows or units of them. Every method takes the numbers of the chains it runs, side by side."""
+    """ν and R over rows or units of them. Methods that run chains take their numbers, and run them side by side."""
 
     rows: Rows
-    statistic: Any  # what `summaries` made of S; its `dimension` is 0 where every subset weighs the same
+    statistic: SubsetStatistic  # S; its `dimension` is 0 if every subset weighs the same
     move: Move
     weight: Weight
     epsilon: float
     n: int  # slots of U
     seed: int
-    page: int  # proposals a page
+    page: int  # proposals per page
     calibration: Calibration | None = None  # what rows carry for the calibrated target; no part of ν
-    leverage: Leverage | None = None  # q; uniform, and without repeats, where there is none
+    leverage: Leverage | None = None  # q; if None, uniform and without repeats
     reach: float = np.inf  # the distance at which ν ends
 
     @abstractmethod
     def start(self, chains: Sequence[int]) -> Subset:
-        """A subset for each chain, drawn as U is before Φ."""
+        """Draw a subset for each chain, as U is before Φ."""
 
     @abstractmethod
     def advance(
@@ -72,14 +72,14 @@ class Chain(ABC):
         purpose: Purpose = Purpose.SUBSET,
         known: Given | None = None,
     ) -> tuple[Subset, Page]:
-        """One page of transitions for each chain. `U` is used up: its memory becomes the new one's.
+        """Run one page of transitions for each chain. `U` is consumed: the new one takes its memory.
 
-        `known` is what is given of a U that never changes, so that it need not be found again.
+        `known` is what `given` returns for a U that never changes, so that it need not be computed again.
         """
 
     @abstractmethod
     def counts(self, U: Subset) -> NDArray[np.float64] | None:
-        """What each row of U counts, 1/(N q_k); None where q is uniform."""
+        """Return what each row of U counts, 1/(N q_k); None if q is uniform."""
 
     @property
     @abstractmethod
@@ -92,11 +92,11 @@ class Chain(ABC):
         """The largest subset_size that the data allow."""
 
     @abstractmethod
-    def of_size(self, size: int) -> Self:
-        """The same chain of larger or smaller subsets."""
+    def resize(self, size: int) -> Self:
+        """Return the chain on larger or smaller subsets."""
 
-    def calibrated_for(self, size: int) -> Calibration | None:
-        """What rows carry, counted as for subsets of another size."""
+    def rescale_calibration(self, size: int) -> Calibration | None:
+        """Return what rows carry, counted as for subsets of another size."""
         if self.calibration is None:
             return None
         return replace(self.calibration, power=self.calibration.power * self.size / size)
@@ -113,11 +113,11 @@ class Chain(ABC):
 
     @property
     def moves(self) -> int:
-        """θ moves, at least, that follow a page of transitions in which U' is proposed."""
+        """The least number of θ moves that follow a page of proposals."""
         return self.page * self.move.every
 
     def given(self, U: Subset) -> Given | None:
-        """What θ's target needs to know of each chain's subset besides its rows."""
+        """Return what θ's target needs of each chain's subset besides its rows."""
         if self.calibration is None or U.sums is None:
             return None
         if not self.calibration.in_batch:
@@ -125,8 +125,8 @@ class Chain(ABC):
         page = np.broadcast_to(np.asarray(U.sums), (self.page, *U.sums.shape))  # the program that every page uses
         return jax.tree.map(lambda leaf: np.asarray(leaf)[0], self.calibration.given(page))
 
-    def given_over(self, U: Subset, sums: Any, known: Given | None) -> Given | None:
-        """`given` at each transition of a page, whose sums are `(transitions, chains, c)`."""
+    def given_over(self, U: Subset, sums: Array | NDArray[np.float64] | None, known: Given | None) -> Given | None:
+        """Return `given` at each transition of a page, whose sums are `(transitions, chains, c)`."""
         if self.calibration is None or sums is None:
             return None
         if self.move.replaced(self.n):
@@ -135,9 +135,9 @@ class Chain(ABC):
         return jax.tree.map(lambda leaf: np.broadcast_to(np.asarray(leaf), (self.page, *leaf.shape)), held)
 
     def burn_in(self, U: Subset, chains: Sequence[int]) -> tuple[Subset, float]:
-        """Forget the uniform start before θ sees any subset: finished without θ, so it biases nothing.
+        """Forget the uniform start before θ sees any subset. It does not depend on θ, so it biases nothing.
 
-        Also returns the share of proposals accepted at the end of it.
+        Return the subsets, and the share of proposals accepted in the last page.
         """
         if not self.weighs:
             return U, 1.0  # a uniform subset is a draw of ν already
@@ -175,12 +175,12 @@ class Chain(ABC):
             page, lacking = page + 1, lacking[~self.feasible(some)]
         return U
 
-    def at(self, epsilon: float) -> Self:
-        """The same chain with another bandwidth."""
+    def with_epsilon(self, epsilon: float) -> Self:
+        """Return the chain with another bandwidth."""
         return replace(self, epsilon=epsilon)
 
-    def take(self, U: Subset) -> Any:
-        """Y_U: the rows of each chain's subset, leaves `(chains, n, *shape)`."""
+    def take(self, U: Subset) -> Batch:
+        """Return Y_U, the rows of each chain's subset, leaves `(chains, n, *shape)`."""
         indices = np.asarray(U.indices)
         return jax.tree.map(lambda leaf: leaf.reshape(*indices.shape, *leaf.shape[1:]), self.rows.take(indices.ravel()))
 
@@ -189,29 +189,31 @@ class Chain(ABC):
 class SubsetChain(Chain):
     """Rows, or units, drawn one by one: k of n are exchanged at a time."""
 
+    statistic: AdditiveStatistic
+
     @property
     def size(self) -> int:
-        """n."""
+        """n, the rows or units of a subset."""
         return self.n
 
     @property
     def largest(self) -> int:
-        """N."""
+        """N, the number of rows or units."""
         return len(self.rows)
 
-    def of_size(self, size: int) -> Self:
-        """With another n."""
-        leverage = None if self.leverage is None else self.leverage.over(size)
-        return replace(self, n=size, calibration=self.calibrated_for(size), leverage=leverage)
+    def resize(self, size: int) -> Self:
+        """Return the chain on subsets of another size."""
+        leverage = None if self.leverage is None else self.leverage.cut(size)
+        return replace(self, n=size, calibration=self.rescale_calibration(size), leverage=leverage)
 
     @property
     def renewing(self) -> float:
-        """n/k."""
+        """n/k, the proposals that exchange every slot once."""
         k = self.move.replaced(self.n)
         return self.n / k if k else np.inf
 
     def start(self, chains: Sequence[int]) -> Subset:
-        """A uniform subset for each chain, or a draw of each slot's piece of q."""
+        """Draw a uniform subset for each chain, or each slot from its piece of q."""
         N, drawn = len(self.rows), []
         for chain in chains:
             rng = generator(self.seed, Purpose.FIRST_SUBSET, chain)
@@ -219,40 +221,41 @@ class SubsetChain(Chain):
                 drawn.append(rng.choice(N, self.n, replace=False))
             else:
                 drawn.append(self.leverage.draw(rng, np.arange(self.n)))
-        return self.of(np.stack(drawn))
+        return self.assess(np.stack(drawn))
 
-    def of(self, indices: NDArray[np.int64]) -> Subset:
-        """Given subsets, `(chains, n)`, with their statistics computed from their rows."""
+    def assess(self, indices: NDArray[np.int64]) -> Subset:
+        """Return these subsets, `(chains, n)`, with statistics computed from their rows."""
         if self.calibration is not None and self.move.replaced(self.n) == 0:  # rows stay: their sums are enough
-            held = [replace(self, calibration=None).of(one[None]) for one in indices]
-            sums = jnp.stack([self.calibration.total(self.rows.take(one), self._count(one)) for one in indices])
+            held = [replace(self, calibration=None).assess(one[None]) for one in indices]
+            sums = jnp.stack([self.calibration.total(self.rows.take(one), self._find_counts(one)) for one in indices])
             return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *held)._replace(sums=sums)
-        if self.calibration is None and self.statistic.dimension == 0:  # nothing to be known of rows
+        if self.calibration is None and self.statistic.dimension == 0:  # rows need not be read
             return jax.vmap(assess)(jnp.asarray(indices), jnp.zeros((len(indices), 0, self.n)))
         batch = self.rows.take(indices.ravel())
         return jax.vmap(assess)(jnp.asarray(indices), *self._per_slot(batch, indices))
 
-    def _count(self, indices: NDArray[np.int64]) -> NDArray[np.float64] | None:
-        """1/(N q_k) of rows; None where q is uniform."""
+    def _find_counts(self, indices: NDArray[np.int64]) -> NDArray[np.float64] | None:
+        """Return 1/(N q_k) of rows; None if q is uniform."""
         return None if self.leverage is None else self.leverage.counts(indices)
 
     def _per_slot(self, batch: Batch, indices: NDArray[np.int64]) -> tuple[Array, Array | None]:
-        """What U sums over its slots: c_k S(Y_k) - s_N and c_k times what is carried, `(..., s, slots)`."""
-        counts = self._count(indices.ravel())
-        statistics = self.statistic.centred(batch, counts) if indices.size else np.zeros((0, self.statistic.dimension))
+        """Return what U sums over its slots: c_k S(Y_k) - s_N and c_k times what is carried, `(..., s, slots)`."""
+        counts = self._find_counts(indices.ravel())
+        s = self.statistic.dimension
+        statistics = self.statistic.centred(batch, counts) if s and indices.size else np.zeros((indices.size, s))
         if self.calibration is None or not indices.size:
-            return by_slot(statistics, indices.shape), None
+            return arrange_by_slot(statistics, indices.shape), None
         carried = self.calibration.carry(batch)
-        return by_slot(statistics, indices.shape), by_slot(
+        return arrange_by_slot(statistics, indices.shape), arrange_by_slot(
             carried if counts is None else counts[:, None] * carried, indices.shape
         )
 
     def counts(self, U: Subset) -> NDArray[np.float64] | None:
-        """What each row of U counts, 1/(N q_k); None where q is uniform."""
-        return self._count(np.asarray(U.indices))
+        """Return what each row of U counts, 1/(N q_k); None if q is uniform."""
+        return self._find_counts(np.asarray(U.indices))
 
     def candidates(self, chains: Sequence[int], page: int, purpose: Purpose) -> tuple[Candidate, Batch]:
-        """A page of proposals and the rows they would bring in, fetched in one vectorised call."""
+        """Return a page of proposals and the rows they would bring in, fetched in one vectorised call."""
         N, size, k = len(self.rows), self.page, self.move.replaced(self.n)
         slots = np.empty((size, len(chains), k), np.int32)
         incoming = np.empty((size, len(chains), k), np.int64)
@@ -279,17 +282,17 @@ class SubsetChain(Chain):
         purpose: Purpose = Purpose.SUBSET,
         known: Given | None = None,
     ) -> tuple[Subset, Page]:
-        """All proposals of a page at once: which rows would come in does not depend on U."""
+        """Run all proposals of a page at once: which rows would come in does not depend on U."""
         candidates, batch = self.candidates(chains, page, purpose)
         epsilon = jnp.asarray(self.epsilon if self.move.weighted else np.inf)
         exchange = self.move.exchange and self.leverage is None  # independent slots may repeat a row
         U, accepted, distance, sums = write(U, candidates, self.weight, epsilon, exchange=exchange, reach=self.reach)
         given = self.given_over(U, sums, known)
         accepted, distance, slots, given = jax.tree.map(np.asarray, (accepted, distance, candidates.slots, given))
-        counts = self._count(np.asarray(candidates.incoming))
-        return U, Page(accepted, distance, slots, batch, given, counts)
+        counts = self._find_counts(np.asarray(candidates.incoming))
+        return U, Page(accepted, distance, slots=slots, rows=batch, given=given, counts=counts)
 
 
-def by_slot(values: NDArray[np.float64], shape: tuple[int, ...]) -> Array:
-    """Values `(m, s)` of m = prod(shape) rows as `(..., s, slots)`, the slots on the last axis."""
+def arrange_by_slot(values: NDArray[np.float64], shape: tuple[int, ...]) -> Array:
+    """Reshape values `(m, s)` of m = prod(shape) rows to `(..., s, slots)`, the slots on the last axis."""
     return jnp.asarray(values.reshape(*shape, values.shape[-1]).swapaxes(-1, -2))

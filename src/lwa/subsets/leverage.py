@@ -1,57 +1,52 @@
 """q: rows drawn by their share of the curvature, for data in which a few rows carry a direction by themselves.
 
-A dummy true in 200 of 10⁶ rows is absent from most uniform subsets, which then know nothing of its coefficient. With
-q_k = α/N + (1-α) h_k / Σh, h_k the trace of a row's whitened curvature at θ̂, such rows come as often as they matter,
-and count 1/(N q_k) of a uniform row, which is at most 1/α.
+A dummy that is true in 200 of 10⁶ rows is absent from most uniform subsets, which then hold no information on its
+coefficient. With q_k = α/N + (1-α) h_k / Σh, h_k the trace of a row's whitened curvature at θ̂, rows come as often as
+they matter, and count 1/(N q_k) of a uniform row, which is at most 1/α.
 
-Rows are laid out by the direction that each bends most, one stratum a direction, and q is cut into n pieces, none of
-which reaches over the end of a stratum: slot i draws from piece i alone. So every subset holds each direction as often
-as its share asks for, and all rows of a stratum that has no more of them than pieces.
+Rows are laid out by the direction in which each bends most, one stratum per direction, and q is cut into n pieces, none
+of which reaches over the end of a stratum: slot i draws from piece i alone. So every subset holds each direction in
+proportion to its share, and all rows of a stratum that has no more rows than pieces.
 
 Slots are then independent draws before Φ: ν(U) ∝ Φ(‖S̄_w(Y_U) - s_N‖/ε) Π q_i(u_i), rows may repeat, and an incoming
 row drawn from its slot's piece cancels from the acceptance ratio.
 """
 
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.backend.random import Purpose, generator
+from lwa.models.likelihood import find_likelihood
 from lwa.models.model import Model
-from lwa.rows import Rows
-from lwa.rows.passes import over_pieces, power_of_two
-from lwa.rows.units import unit_length
-from lwa.summaries.curvature import row_sizes
-from lwa.targets.calibration import identified_by_rows
-from lwa.targets.reference import Reference, in_blocks, sums_over
+from lwa.rows import Batch, Rows
+from lwa.rows.passes import count_unit_rows, floor_power_of_two, map_pieces
+from lwa.targets.reference import Reference
 
 UNIFORM_SHARE = 0.2
 """α: no row counts more than five times a uniform one, and n = 1000 rows still hold 13 of each of 60 rare levels."""
 CELL = 32
 """Rows whose weights are summed together: sums take N/4 bytes of memory, and few weights are read to find a row."""
-PASS_ROWS = 16_384
-PILOTS = 8
-WEAKEST = 0.15
-"""Leverage is used if a uniform subset has less than this share of all rows' curvature along some direction. Normal
-covariates leave 0.47 at n = 10 d; a dummy that five rows of U have leaves less in one subset of 25."""
+LEVERAGE_PASS_ROWS = 16_384
+"""Rows that a pass reads at once."""
 
 
 @dataclass(frozen=True)
 class Leverage:
-    """q over N rows, in n pieces. What there is one of a row lies in temporary files; in memory are sums of cells."""
+    """q over N rows, in n pieces. Numbers per row are kept in temporary files; memory holds sums over cells."""
 
     size: NDArray[np.float32]  # N q_k, mapped
     stratum: NDArray[np.uint16]  # of each row, mapped
     order: NDArray[np.int64]  # rows, stratum after stratum, mapped
     ends: NDArray[np.float64]  # running sums of N q over cells of rows in that order
-    borders: NDArray[np.float64]  # the same over strata, from 0
-    pieces: NDArray[np.int64]  # of each stratum; one stratum of all rows where n is smaller than their number
+    borders: NDArray[np.float64]  # running sums over strata, from 0
+    pieces: NDArray[np.int64]  # of each stratum; one stratum of all rows if n is smaller than their number
 
-    def over(self, n: int) -> Self:
-        """The same in n pieces: one a stratum that has rows, and the others by its share."""
+    def cut(self, n: int) -> Self:
+        """Return q in n pieces: one per stratum that has rows, and the others by its share."""
         share = np.diff(self.borders)
         if n < (share > 0).sum():
             return replace(self, pieces=np.array([n]))
@@ -63,11 +58,11 @@ class Leverage:
 
     @property
     def _edges(self) -> NDArray[np.float64]:
-        """Where strata begin and end, as far as pieces heed them."""
+        """Where strata begin and end; those of all rows together if there are fewer pieces than strata."""
         return self.borders if len(self.pieces) == len(self.borders) - 1 else self.borders[[0, -1]]
 
-    def draw(self, rng: np.random.Generator, slots: NDArray[Any]) -> NDArray[np.int64]:
-        """A row for each slot, from its piece: the cell by bisection, the row within it by its running sum."""
+    def draw(self, rng: np.random.Generator, slots: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Draw a row for each slot from its piece: the cell by bisection, the row within it by its running sum."""
         edges, last = self._edges, np.cumsum(self.pieces)
         of = np.searchsorted(last, slots.ravel(), side="right")
         piece = slots.ravel() - (last - self.pieces)[of]
@@ -83,7 +78,7 @@ class Leverage:
         return rows[np.arange(len(rows)), row].reshape(slots.shape)
 
     def counts(self, indices: NDArray[np.int64]) -> NDArray[np.float64]:
-        """1/(N q'_k), what a row counts of a uniform one: q' is what the pieces make of q."""
+        """Return 1/(N q'_k), what a row counts relative to a uniform one: q' is what the pieces make of q."""
         size = np.asarray(self.size[indices], np.float64)
         share = np.diff(self._edges)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -91,56 +86,43 @@ class Leverage:
         return (factor[0] if len(factor) == 1 else factor[self.stratum[indices]]) / size
 
 
-def is_leverage_needed(model: Model, rows: Rows, n: int, reference: Reference, seed: int) -> bool:
-    """Return whether some uniform subsets hardly identify a direction that all rows identify."""
-    if n == len(rows):
-        return False
-    identified = identified_by_rows(reference)
-    for pilot in range(PILOTS):
-        drawn = generator(seed, Purpose.SUBSET_PILOT, pilot, n).choice(len(rows), n, replace=False)
-        few = sums_over(model, in_blocks(rows.take(np.sort(drawn))), reference.theta)
-        own = identified.T @ (len(rows) / n * few.curvature) @ identified
-        if np.linalg.eigvalsh(own).min(initial=1.0) < WEAKEST:
-            return True
-    return False
-
-
-def mapped(dtype: Any, size: int) -> NDArray[Any]:
-    """Zeros in a file that has no name and lasts as long as they do."""
+def make_mapped_zeros[T: np.generic](dtype: type[T], size: int) -> NDArray[T]:
+    """Return zeros in an unnamed file that lasts as long as they do."""
     with tempfile.TemporaryFile(prefix="lwa-leverage-") as file:
         return np.memmap(file, dtype, "w+", shape=(size,))
 
 
 def find_leverage(model: Model, rows: Rows, reference: Reference) -> Leverage:
-    """q from one pass over all rows, as one piece."""
+    """Compute q in one pass over all rows, as one piece."""
     N, start = len(rows), 0
-    size, stratum = mapped(np.float32, N), mapped(np.uint16, N)
-    together = power_of_two(PASS_ROWS // unit_length(rows))
+    size, stratum = make_mapped_zeros(np.float32, N), make_mapped_zeros(np.uint16, N)
+    together = floor_power_of_two(LEVERAGE_PASS_ROWS // count_unit_rows(rows))
     own = (reference, together)
-    for found, most in over_pieces(rows, sizes_in_piece, together, shared=(model,), own=own, here=model.host):
+    for found, most in map_pieces(rows, find_sizes_in_piece, together, shared=(model,), own=own, here=model.host):
         size[start : start + len(found)], stratum[start : start + len(found)] = found, most
         start += len(found)
     mean = float(size.sum(dtype=np.float64)) / N
-    for at in range(0, N, PASS_ROWS):
-        part = slice(at, min(at + PASS_ROWS, N))
+    for at in range(0, N, LEVERAGE_PASS_ROWS):
+        part = slice(at, min(at + LEVERAGE_PASS_ROWS, N))
         size[part] = UNIFORM_SHARE + (1 - UNIFORM_SHARE) * size[part] / mean if mean > 0 else 1.0
-    return laid_out(size, stratum, len(reference.theta))
+    return lay_out_strata(size, stratum, len(reference.theta))
 
 
-def sizes_in_piece(
-    model: Model, reference: Reference, together: int, start: int, blocks: Any
+def find_sizes_in_piece(
+    model: Model, reference: Reference, together: int, start: int, blocks: Iterable[Batch]
 ) -> tuple[NDArray[np.float32], NDArray[np.uint16]]:
-    """h_k and stratum of the rows of a piece."""
-    found = [row_sizes(model, reference, batch, together) for batch in blocks]
+    """Return h_k and stratum of the rows of a piece."""
+    measure = find_likelihood(model).measure_rows
+    found = [measure(reference.theta, batch, reference.factor, together) for batch in blocks]
     sizes, strata = zip(*found, strict=True)
     return np.concatenate(sizes).astype(np.float32), np.concatenate(strata).astype(np.uint16)
 
 
-def laid_out(size: NDArray[np.float32], stratum: NDArray[np.uint16], strata: int) -> Leverage:
-    """Rows by stratum, in the order of the data within each, and sums over cells of them."""
+def lay_out_strata(size: NDArray[np.float32], stratum: NDArray[np.uint16], strata: int) -> Leverage:
+    """Sort rows by stratum, in the order of the data within each, and sum over cells of them."""
     N = len(size)
-    order, sums = mapped(np.int64, N), np.zeros(-(-N // CELL))
-    parts = [slice(at, min(at + PASS_ROWS, N)) for at in range(0, N, PASS_ROWS)]
+    order, sums = make_mapped_zeros(np.int64, N), np.zeros(-(-N // CELL))
+    parts = [slice(at, min(at + LEVERAGE_PASS_ROWS, N)) for at in range(0, N, LEVERAGE_PASS_ROWS)]
     counts = np.sum([np.bincount(stratum[part], minlength=strata) for part in parts], axis=0)
     free = np.cumsum(counts) - counts  # where the next row of each stratum goes
     for part in parts:
@@ -150,12 +132,12 @@ def laid_out(size: NDArray[np.float32], stratum: NDArray[np.uint16], strata: int
         within = np.arange(len(own)) - np.repeat(np.cumsum(many) - many, many)
         order[np.repeat(free, many) + within] = part.start + sort
         free += many
-    for at in range(0, len(sums), PASS_ROWS):
-        cells = slice(at, min(at + PASS_ROWS, len(sums)))
+    for at in range(0, len(sums), LEVERAGE_PASS_ROWS):
+        cells = slice(at, min(at + LEVERAGE_PASS_ROWS, len(sums)))
         weights = np.zeros((cells.stop - cells.start) * CELL)
         some = size[order[cells.start * CELL : cells.stop * CELL]]
         weights[: len(some)] = some
         sums[cells] = weights.reshape(-1, CELL).sum(1)
     shares = np.sum([np.bincount(stratum[part], size[part], strata) for part in parts], axis=0)
     borders = np.concatenate([[0.0], np.cumsum(shares)])
-    return Leverage(size, stratum, order, np.cumsum(sums), borders, np.array([1]))
+    return Leverage(size, stratum, order, ends=np.cumsum(sums), borders=borders, pieces=np.array([1]))

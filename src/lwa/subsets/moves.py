@@ -1,4 +1,4 @@
-"""R: how a new subset is proposed. Proposals are drawn whatever the state of U, a whole page at a time."""
+"""R: how a new subset is proposed. Proposals are drawn a whole page at a time, independently of the current subset."""
 
 import math
 from abc import ABC, abstractmethod
@@ -9,35 +9,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import InputError
+from lwa.user.validate import is_real, is_whole
 
 type Proposals = tuple[NDArray[np.int32], NDArray[np.int64]]
-"""The slots, ascending, and the rows that come in, each `(size, k)`."""
+"""The slots, in ascending order, and the rows that come in, each `(size, k)`."""
 
 
 class Move(ABC):
     """R(U, ·), symmetric: R(U, U') = R(U', U), except for `Window`, whose ratio `subsets/windows/law.py` has."""
 
     exchange: ClassVar[bool]
-    """Whether incoming rows must be new to U (else the proposal is a self-loop)."""
+    """Whether incoming rows must be new to the subset; if one is not, the proposal leaves the subset as it is."""
     weighted: ClassVar[bool]
-    """Whether proposals are accepted by Φ; others are always accepted."""
+    """Whether Φ decides on proposals; if not, all are accepted."""
     every: int = 1
-    """U' is proposed at one transition in so many; at the others U is left alone."""
+    """A new subset is proposed at one transition in `every`."""
 
     @abstractmethod
     def replaced(self, n: int) -> int:
-        """How many of the n slots one proposal replaces."""
+        """Return how many of the n slots one proposal replaces."""
 
     @abstractmethod
     def propose(self, rng: np.random.Generator, size: int, n: int, N: int) -> Proposals:
-        """`size` proposals of `replaced(n)` rows each."""
+        """Draw `size` proposals of `replaced(n)` rows each."""
 
 
 @dataclass(frozen=True)
 class Swap(Move):
-    """Exchange k rows of U, chosen uniformly, for k rows drawn uniformly from all N, at one transition in `every`.
+    """Exchange k rows of the subset, chosen uniformly, for k rows drawn uniformly from all N rows.
 
-    A proposal that brings a row which is in U already leaves U as it is, so R(U, U') = k! / (C(n,k) N^k) both ways.
+    A proposal with a row that the subset already has leaves it as it is, so R(U, U') = k! / (C(n,k) N^k) both ways. A
+    new subset is proposed at one transition in `every`.
     """
 
     k: int = 1
@@ -46,7 +48,7 @@ class Swap(Move):
     weighted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Refuse a k that exchanges nothing."""
+        """Check k and every."""
         if not is_whole(self.k, least=1):
             raise InputError(
                 f"Swap(k={self.k!r}) must exchange at least one row. Pass a whole number, Swap(1) for one."
@@ -57,7 +59,7 @@ class Swap(Move):
             )
 
     def replaced(self, n: int) -> int:
-        """k, which cannot exceed n."""
+        """Return k, which must not exceed n."""
         if self.k > n:
             raise InputError(
                 f"Swap({self.k}) exchanges more rows than subset_size={n} has. Pass Swap(k) with k <= {n}."
@@ -65,7 +67,7 @@ class Swap(Move):
         return self.k
 
     def propose(self, rng: np.random.Generator, size: int, n: int, N: int) -> Proposals:
-        """Slots by Floyd's algorithm (a uniform k-subset of n without an O(n) shuffle), rows independently."""
+        """Draw slots by Floyd's algorithm (a uniform k-subset of n without an O(n) shuffle), rows independently."""
         slots = np.empty((size, self.k), np.int32)
         for i, j in enumerate(range(n - self.k, n)):
             slot = rng.integers(j + 1, size=size, dtype=np.int32)
@@ -75,17 +77,17 @@ class Swap(Move):
 
 @dataclass(frozen=True)
 class Free(Move):
-    """A fresh uniform U at each step, whatever its statistics: the chain's law is i.i.d. uniform (ε → ∞)."""
+    """Draw a new uniform subset at each step, whatever its statistics: subsets are i.i.d. uniform (ε → ∞)."""
 
     exchange: ClassVar[bool] = False
     weighted: ClassVar[bool] = False
 
     def replaced(self, n: int) -> int:
-        """All n."""
+        """Return n: every slot is replaced."""
         return n
 
     def propose(self, rng: np.random.Generator, size: int, n: int, N: int) -> Proposals:
-        """Subsets with a repeated row are drawn again whole, so the rest stay uniform over the distinct ones."""
+        """Draw subsets; those with a repeated row are drawn again as a whole, so all are uniform over distinct rows."""
         slots = np.broadcast_to(np.arange(n, dtype=np.int32), (size, n))
         if n * n > N:  # repeats would be the rule: draw each without replacement
             return slots, np.stack([rng.choice(N, n, replace=False) for _ in range(size)])
@@ -97,26 +99,26 @@ class Free(Move):
 
 @dataclass(frozen=True)
 class Fixed(Move):
-    """The identity: one uniform U, chosen before the first step and kept (ε → 0)."""
+    """Keep one uniform subset, drawn before the first step (ε → 0)."""
 
     exchange: ClassVar[bool] = True
     weighted: ClassVar[bool] = False
 
     def replaced(self, n: int) -> int:
-        """None."""
+        """Return 0: no slot is replaced."""
         return 0
 
     def propose(self, rng: np.random.Generator, size: int, n: int, N: int) -> Proposals:
-        """Nothing comes in."""
+        """Return proposals that bring in no row."""
         return np.empty((size, 0), np.int32), np.empty((size, 0), np.int64)
 
 
 @dataclass(frozen=True)
 class Window(Move):
-    """U is a window of n rows in a row, for ordered data: a window near the current one, or one anywhere.
+    """Move a window of n consecutive rows, for ordered data, to a window near the current one or to one anywhere.
 
     The paper's eq. (def_R), with n' summed over: R(x, x') = ω e^{-λ|x-x'|} / Z(x) + (1-ω) h(x'), where x numbers the
-    windows of all series one after the other.
+    windows of all series, one series after the other.
 
     Parameters
     ----------
@@ -125,10 +127,10 @@ class Window(Move):
     rate
         λ: a local proposal is about 1/λ rows away.
     lead_in
-        Rows before a window that are read but not scored, so that its first rows have a past; `"auto"` leaves their
-        number to lwa.
+        Rows before a window that are read but not scored, so that its first rows have a past; with `"auto"`, lwa
+        chooses their number.
     every
-        U' is proposed at one transition in so many.
+        A new window is proposed at one transition in `every`.
 
     Examples
     --------
@@ -144,12 +146,12 @@ class Window(Move):
     weighted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Refuse what is no probability, no rate or no number of rows."""
-        if not is_number(self.local) or not 0 <= self.local <= 1:
+        """Check every option."""
+        if not is_real(self.local) or not 0 <= self.local <= 1:
             raise InputError(
                 f"Window(local={self.local!r}) must be a probability, from 0 to 1. Pass Window(local=0.9), for example."
             )
-        if not is_number(self.rate) or not 0 < self.rate < math.inf:
+        if not is_real(self.rate) or not 0 < self.rate < math.inf:
             raise InputError(
                 f"Window(rate={self.rate!r}) must be a positive number, one over the typical distance of a local move. "
                 "Pass Window(rate=0.1) for moves of about 10 rows."
@@ -165,33 +167,23 @@ class Window(Move):
             )
 
     def replaced(self, n: int) -> int:
-        """The window is one slot."""
+        """Return 1: the window is one slot."""
         return 1
 
     def propose(self, rng: np.random.Generator, size: int, n: int, N: int) -> Proposals:
-        """Rows one by one are no window."""
+        """Raise: rows without order have no windows."""
         raise InputError(
             "subset_move=Window() moves windows of ordered data, but these rows have no order. Pass "
             "lwa.Model(..., ordered=True) if they have, else subset_move=lwa.subsets.Swap(1)."
         )
 
 
-def is_whole(value: object, *, least: int) -> bool:
-    """Whether a value is a whole number, and large enough; True and False are none."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= least)
-
-
-def is_number(value: object) -> bool:
-    """Whether a value is a number; True and False are none."""
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-
-
 def as_move(move: object, *, ordered: bool = False) -> Move | None:
-    """R as given; None, by default, leaves it to lwa."""
+    """Return a move; None, the default, leaves the choice to lwa."""
     if isinstance(move, Swap) and ordered:
         raise InputError(
-            f"subset_move={move} exchanges single rows, but these are ordered: U is a window of them. Pass "
-            "subset_move=lwa.subsets.Window(), Free() or Fixed(), or leave it out."
+            f"subset_move={move} exchanges single rows, but these rows are ordered, so each subset is a "
+            "window of them. Pass subset_move=lwa.subsets.Window(), Free() or Fixed(), or leave it out."
         )
     if isinstance(move, Window) and not ordered:
         raise InputError(

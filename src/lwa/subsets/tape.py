@@ -1,11 +1,11 @@
-"""The U chain written down: pages of θ moves, each saying which rows of U changed just before it."""
+"""The subset chain as a tape: pages of θ moves, each with the rows of U that changed just before it."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from lwa.algorithm import Subset, spread
 from lwa.rows import Rows
@@ -22,6 +22,9 @@ PAGE_BYTES = 4 * 2**20
 """A page holds at most so many moves, and so many bytes per chain."""
 PAGES_BYTES = 64 * PAGE_BYTES
 """Pages of all chains hold at most so many, as long as adaptation has a page to look at."""
+
+type TransitionIndex = slice | NDArray[np.intp] | tuple[NDArray[np.intp], NDArray[np.intp]]
+"""Which transitions of the store a page of moves refers to."""
 
 
 def count_page_moves(entry_bytes: int, chains: int) -> int:
@@ -45,12 +48,12 @@ def count_page_proposals(
 
 
 class Entries(NamedTuple):
-    """A page of θ moves as U sees them; arrays are `(moves, chains, ...)`."""
+    """A page of θ moves, and what U does before each; arrays are `(moves, chains, ...)`."""
 
     refreshed: NDArray[np.bool_]  # U changed just before this move
     ends: NDArray[np.bool_]  # this move ends its transition of Algorithm 1
     distance: NDArray[np.float64]
-    slots: NDArray[np.int32]  # (..., k); out of range where U did not change
+    slots: NDArray[np.int32]  # (..., k); out of range if U did not change
     rows: Columns  # leaves (..., *shape, k)
     given: Given | None
     counts: NDArray[np.float64] | None  # (..., k)
@@ -64,16 +67,16 @@ class Queue(NamedTuple):
     ends: NDArray[np.bool_]
 
     def join(self, more: "Queue") -> "Queue":
-        """Put more moves at the end."""
+        """Return the queue with more moves at its end."""
         return Queue(*(np.concatenate(pair) for pair in zip(self, more, strict=True)))
 
     def cut(self, start: int | None, stop: int | None) -> "Queue":
-        """The moves from start to stop."""
+        """Return the moves from start to stop."""
         return Queue(self.source[start:stop], self.refreshed[start:stop], self.ends[start:stop])
 
 
 class Written(NamedTuple):
-    """Where a tape is between two pages: all that the next ones depend on."""
+    """The state of a tape between two pages: all that the next ones depend on."""
 
     U: Subset
     store: Page | None
@@ -82,13 +85,13 @@ class Written(NamedTuple):
 
 
 class TapeWriter:
-    """The U chains of a cohort, a page of moves at each call.
+    """The subset chains of a cohort, a page of moves per call.
 
-    After a refresh come L moves, else one, so chains pass through transitions at their own pace: each has a queue of
-    moves, and transitions stay in store until every chain has played them.
+    After a refresh come L moves, otherwise one, so chains pass through transitions at their own pace: each has a queue
+    of moves, and transitions stay in store until every chain has played them.
     """
 
-    def __init__(self, subsets: Chain, chains: Sequence[int], U: Subset, L: int, dtype: Any) -> None:
+    def __init__(self, subsets: Chain, chains: Sequence[int], U: Subset, L: int, dtype: DTypeLike) -> None:
         self.subsets, self.chains, self.U, self.L, self.dtype = subsets, chains, U, L, dtype
         self.known = None if subsets.move.replaced(subsets.n) else subsets.given(U)
         self.written = 0  # pages of transitions
@@ -96,23 +99,23 @@ class TapeWriter:
         self.queues = [Queue(np.empty(0, np.intp), np.empty(0, bool), np.empty(0, bool)) for _ in chains]
 
     def __call__(self) -> Entries:
-        """The next page."""
+        """Return the next page."""
         with jax.enable_x64(True):
             while min(len(queue.source) for queue in self.queues) < self.subsets.moves:
                 self._advance()
             return self._cut()
 
     def held(self) -> Written:
-        """Where it is. U is copied, since the next page takes its memory over."""
+        """Return the state. U is copied, since the next page takes its memory."""
         return Written(jax.tree.map(np.array, self.U), self.store, list(self.queues), self.written)
 
     def go_back(self, written: Written) -> None:
-        """To where it was then."""
+        """Return to an earlier state."""
         self.U, self.store = jax.tree.map(np.array, written.U), written.store
         self.queues, self.written = list(written.queues), written.pages
 
     def _advance(self) -> None:
-        """Another page of transitions behind those in store."""
+        """Add a page of transitions to those in store."""
         self.U, page = self.subsets.advance(self.U, self.chains, self.written, known=self.known)
         page = page._replace(given=as_held(page.given, self.dtype))
         self.written += 1
@@ -123,12 +126,12 @@ class TapeWriter:
             self.queues[c] = queue.join(Queue(before + source, refreshed, ends))
 
     def _cut(self) -> Entries:
-        """A page of moves off the front of every queue."""
+        """Cut a page of moves off the front of every queue."""
         assert self.store is not None
         length = self.subsets.moves
         front = [queue.cut(None, length) for queue in self.queues]
         source, refreshed, ends = (np.stack(leaves, axis=1) for leaves in zip(*front, strict=True))
-        of: Any = (source, np.arange(len(self.chains)))
+        of: TransitionIndex = (source, np.arange(len(self.chains)))
         if (source == source[:, :1]).all():  # chains are level: whole transitions are taken, or all as they are
             of = np.s_[:length] if (source[:, 0] == np.arange(length)).all() else source[:, 0]
         taken = jax.tree.map(lambda leaf: leaf[of], self.store)
@@ -138,11 +141,11 @@ class TapeWriter:
         return Entries(
             refreshed,
             ends,
-            taken.distance,
-            slots,
-            to_columns(taken.rows, self.dtype, axis=2),
-            taken.given,
-            taken.counts,
+            distance=taken.distance,
+            slots=slots,
+            rows=to_columns(taken.rows, self.dtype, axis=2),
+            given=taken.given,
+            counts=taken.counts,
         )
 
     def _forget(self, played: int) -> None:

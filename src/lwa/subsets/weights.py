@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jax import Array
 
-from lwa.errors import one_of
+from lwa.user.validate import require_one_of
 
 
 class Weight(ABC):
-    """Φ, known through its logarithm."""
+    """Φ, given by its logarithm."""
 
     @abstractmethod
     def log(self, x: Array) -> Array:
@@ -21,7 +21,7 @@ class Weight(ABC):
     @property
     @abstractmethod
     def log_of_number(self) -> Callable[[float], float]:
-        """The same as a plain function of a number, which `lwa.backend.numba_jit` compiles."""
+        """log Φ as a plain function of a number, which `lwa.backend.numba_jit` compiles."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +63,15 @@ class Epanechnikov(Weight):
     def log(self, x: Array) -> Array:
         """log(1 - x²) inside the support, which no float can reach from outside.
 
-        A subset drawn at random lies outside. There the weight is exp(-10⁶ - x²): zero in every float, so ν is what
-        it should be, but still ordered, so that the chain finds its way in.
+        A subset drawn at random lies outside. There the weight is exp(-10⁶ - x²): zero in every float, so ν is right,
+        but still ordered, so that the chain finds its way in.
         """
         inside = x < 1.0
         return jnp.where(inside, jnp.log1p(-(jnp.where(inside, x, 0.0) ** 2)), OUTSIDE - x**2)
 
     @property
     def log_of_number(self) -> Callable[[float], float]:
-        """log(1 - x²), and the same convention outside."""
+        """log(1 - x²), and -10⁶ - x² outside the support."""
         return log_epanechnikov
 
 
@@ -86,7 +86,7 @@ def log_laplace(x: float) -> float:
 
 
 def log_epanechnikov(x: float) -> float:
-    """log(1 - x²) inside the support."""
+    """Return log(1 - x²) inside the support, -10⁶ - x² outside."""
     return math.log1p(-x * x) if x < 1.0 else OUTSIDE - x * x
 
 
@@ -94,9 +94,5 @@ WEIGHTS: dict[str, Weight] = {"gaussian": Gaussian(), "laplace": Laplace(), "epa
 
 
 def as_weight(weight: object) -> Weight:
-    """Φ by name or as an object."""
-    if isinstance(weight, Weight):
-        return weight
-    if isinstance(weight, str) and weight in WEIGHTS:
-        return WEIGHTS[weight]
-    raise one_of("subset_weight", weight, list(WEIGHTS))
+    """Return Φ, given by name or as an object."""
+    return weight if isinstance(weight, Weight) else WEIGHTS[require_one_of("subset_weight", weight, list(WEIGHTS))]

@@ -1,4 +1,4 @@
-"""Class counts: S̄(Y_U) is the share of each class in U."""
+"""Class counts: S̄(Y_U) is the share of each class in the subset."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,8 +12,10 @@ from lwa.rows import Batch
 from lwa.rows.column import ColumnName, select_column
 from lwa.summaries.summary import Gathering, Statistic, Summary
 
-MOST_LEVELS = 1000
-"""More distinct values than this are a measurement, not a class."""
+type ClassLevel = float | str  # a class as NumPy's `tolist` returns it
+
+MOST_CLASSES = 1000
+"""A column with more distinct values than this holds a measurement, not a class."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +25,8 @@ class Counts(Summary):
     Parameters
     ----------
     column
-        The column that holds the class: a name where the data are a dict or a table, a position where they are a
-        matrix, `None` where they are one column of classes.
+        The column that holds the class: a name if the data are a dict or a table, a position if they are a matrix,
+        `None` if they are one column of classes.
     scaled
         Divide each share by its spread √(p(1-p)), so that rare classes count as much as common ones.
 
@@ -37,21 +39,21 @@ class Counts(Summary):
     column: ColumnName = None
     scaled: bool = False
 
-    def gather(self) -> "Tally":
-        """Levels and their frequencies."""
-        return Tally(self)
+    def gather(self) -> "ClassTally":
+        """Start to count the levels."""
+        return ClassTally(self)
 
     def select(self, batch: Batch) -> NDArray[Any]:
-        """The class of each row."""
+        """Return the class of each row."""
         return select_column(batch, self.column, f"Counts(column={self.column!r})")
 
 
-class Tally(Gathering):
+class ClassTally(Gathering):
     """The levels of a `Counts` and how often each occurs."""
 
     def __init__(self, summary: Counts) -> None:
         self.summary = summary
-        self.counts: dict[Any, int] = {}
+        self.counts: dict[ClassLevel, int] = {}
 
     def visit(self, block: Batch) -> None:
         """Add the block's counts."""
@@ -62,17 +64,17 @@ class Tally(Gathering):
         """Add the counts of the rows that come next."""
         self._add(later.counts)
 
-    def _add(self, counts: Mapping[Any, int]) -> None:
+    def _add(self, counts: Mapping[ClassLevel, int]) -> None:
         for level, count in counts.items():
             self.counts[level] = self.counts.get(level, 0) + count
-        if len(self.counts) > MOST_LEVELS:
+        if len(self.counts) > MOST_CLASSES:
             raise InputError(
-                f"Counts(column={self.summary.column!r}) found more than {MOST_LEVELS} classes. Name a column of "
+                f"Counts(column={self.summary.column!r}) found more than {MOST_CLASSES} classes. Name a column of "
                 "classes, or use lwa.summaries.PerRow for a measurement."
             )
 
     def finish(self) -> Statistic:
-        """The share of each level, in ascending order of levels."""
+        """Return the share of each level, in ascending order of levels."""
         levels = np.array(sorted(self.counts))
         shares = np.array([self.counts[level] for level in levels.tolist()], np.float64)
         shares /= shares.sum()

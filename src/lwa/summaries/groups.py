@@ -1,6 +1,6 @@
-"""S where U is a set of groups: the sum over each group's rows of how far they are from s_N."""
+"""S if subsets are sets of groups: the sum over each group's rows of how far they are from s_N."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import jax
 import numpy as np
@@ -16,14 +16,14 @@ class OverGroups:
 
     statistic: Statistic
     mean_size: float
+    dimension: int = field(init=False)  # s
 
-    @property
-    def dimension(self) -> int:
-        """s."""
-        return self.statistic.dimension
+    def __post_init__(self) -> None:
+        """Copy the number of components."""
+        object.__setattr__(self, "dimension", self.statistic.dimension)
 
     def centred(self, groups: Stretch, counts: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """What each group adds, times what it counts, `(m, s)`."""
+        """Return what each group adds, times what it counts, `(m, s)`."""
         m, length = groups.scored.shape
         rows = jax.tree.map(lambda leaf: leaf.reshape(m * length, *leaf.shape[2:]), groups.rows)
         values = self.statistic.centred(rows).reshape(m, length, -1)

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
-import jax
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import PyTree
+from numpy.typing import ArrayLike, NDArray
 
 from lwa.errors import InputError
 from lwa.rows import Batch
@@ -15,14 +15,14 @@ from lwa.summaries.summary import Gathering, Statistic, Summary, require_width
 
 @dataclass(frozen=True)
 class PerRow(Summary):
-    """The mean over U of any function of rows.
+    """The mean over the subset of any function of rows.
 
     Parameters
     ----------
     function
         `rows -> (m,)` or `(m, s)`, NumPy or JAX, called on batches of rows.
     scaled
-        Divide each component by its spread over all rows, so that ε counts standard deviations.
+        Divide each component by its spread over all rows, so that `epsilon` counts standard deviations.
 
     Examples
     --------
@@ -30,27 +30,27 @@ class PerRow(Summary):
     >>> summary = lwa.summaries.PerRow(lambda rows: np.column_stack([rows["y"], rows["y"] ** 2]), scaled=True)
     """
 
-    function: Callable[[Any], Any]
+    function: Callable[[PyTree], ArrayLike]
     scaled: bool = False
 
-    def gather(self) -> "Moments":
-        """Means and spreads, in float64."""
-        return Moments(self)
+    def gather(self) -> "RowMoments":
+        """Start to gather means and spreads, in float64."""
+        return RowMoments(self)
 
     def evaluate(self, batch: Batch) -> NDArray[np.float64]:
-        """The function's values as `(m, s)`; refuses values that are not one finite vector a row."""
+        """Return the function's values, `(m, s)`; raise unless they are one finite vector per row."""
         m = len(next(iter(batch.values()))) if isinstance(batch, dict) else len(batch)
         try:
             values = np.asarray(self.function(batch), np.float64)
         except Exception as error:
             raise InputError(
                 f"The summary function raised {type(error).__name__}: {error}. It is called with a batch of {m} rows, "
-                "shaped as the data, and must return one number or vector for each."
+                "shaped like the data, and must return one number or vector per row."
             ) from error
         if values.ndim not in (1, 2) or len(values) != m:
             raise InputError(
                 f"The summary function returned shape {values.shape} for {m} rows; ({m},) or ({m}, s) is expected. "
-                "Return one number or vector a row, not a sum over rows."
+                "Return one number or vector per row, not a sum over rows."
             )
         if not np.isfinite(values.sum()) and (bad := ~np.isfinite(values.reshape(m, -1)).all(1)).any():
             raise InputError(
@@ -60,7 +60,7 @@ class PerRow(Summary):
         return values[:, None] if values.ndim == 1 else values
 
 
-class Moments(Gathering):
+class RowMoments(Gathering):
     """Means and variances of a `PerRow`, merged block by block (Chan, Golub and LeVeque)."""
 
     def __init__(self, summary: PerRow) -> None:
@@ -92,18 +92,13 @@ class Moments(Gathering):
         self.mean, self.count = self.mean + shift * (m / total), total
 
     def finish(self) -> Statistic:
-        """s_N; a component that never varies is left unscaled, since it never differs from s_N either."""
+        """Return s_N and spread. A component that never varies is left unscaled: it never differs from s_N either."""
         spread = np.sqrt(self.squares / self.count)
         scale = np.where(spread > 0, spread, 1.0) if self.summary.scaled else np.ones_like(spread)
         return Statistic(self.summary.evaluate, self.mean, scale)
 
 
 def every_column(batch: Batch) -> NDArray[np.float64]:
-    """All columns side by side."""
+    """Return all columns side by side."""
     columns = list(batch.values()) if isinstance(batch, dict) else [batch]
     return np.concatenate([np.asarray(column, np.float64).reshape(len(column), -1) for column in columns], axis=1)
-
-
-def nothing(batch: Any) -> NDArray[np.float64]:
-    """No statistic: every subset weighs the same."""
-    return np.empty((len(jax.tree.leaves(batch)[0]), 0))

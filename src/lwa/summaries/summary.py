@@ -2,15 +2,31 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, field
+from typing import Protocol, Self
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 from numpy.typing import NDArray
 
 from lwa.errors import InputError
 from lwa.rows import Batch
+
+
+class SubsetStatistic(Protocol):
+    """S once it has seen all rows, for subsets of any kind."""
+
+    @property
+    def dimension(self) -> int:
+        """s; 0 if every subset weighs the same."""
+
+
+class AdditiveStatistic(SubsetStatistic, Protocol):
+    """S of a subset as a sum over its rows, or over its groups."""
+
+    def centred(self, batch: PyTree, counts: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """Return what each row or group adds to n (S̄(Y_U) - s_N), `(m, s)`."""
 
 
 @dataclass(frozen=True)
@@ -19,26 +35,35 @@ class Statistic:
 
     per_row: Callable[[Batch], NDArray[np.float64]]  # (m rows) -> (m, s)
     full: NDArray[np.float64]  # s_N
-    scale: NDArray[np.float64]  # 1 where it is not scaled
+    scale: NDArray[np.float64]  # 1 if it is not scaled
+    dimension: int = field(init=False)  # s
 
-    @property
-    def dimension(self) -> int:
-        """s."""
-        return len(self.full)
+    def __post_init__(self) -> None:
+        """Count the components."""
+        object.__setattr__(self, "dimension", len(self.full))
 
     def centred(self, batch: Batch, counts: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """(c_k S(Y_k) - s_N) / scale, (m, s): centring first keeps the U chain's sums small and so exact."""
+        """Return (c_k S(Y_k) - s_N) / scale, `(m, s)`: centring first keeps the subset chain's sums small, so exact."""
         values = self.per_row(batch)
         require_width(values, self.dimension)
         return ((values if counts is None else counts[:, None] * values) - self.full) / self.scale
 
 
+def return_no_numbers(batch: PyTree) -> NDArray[np.float64]:
+    """Return an empty vector per row."""
+    return np.empty((len(jax.tree.leaves(batch)[0]), 0))
+
+
+NO_STATISTIC = Statistic(return_no_numbers, np.empty(0), np.empty(0))
+"""Every subset weighs the same."""
+
+
 def require_width(values: NDArray[np.float64], s: int) -> None:
-    """Refuse a summary whose length depends on how many rows it is called with."""
+    """Raise if the length of a summary depends on how many rows it is called with."""
     if values.shape[1] != s:
         raise InputError(
-            f"The summary function returned {values.shape[1]} numbers a row for a batch of {len(values)} rows, but {s} "
-            "for another batch. Return as many for every batch: each row is summarised on its own."
+            f"The summary function returned {values.shape[1]} numbers per row for a batch of {len(values)} rows, but "
+            f"{s} for another batch. Return the same number for every batch: each row is summarised on its own."
         )
 
 
@@ -56,15 +81,15 @@ class Gathering(ABC):
 
     @abstractmethod
     def visit(self, block: Batch) -> None:
-        """Take in the next block."""
+        """Add the next block."""
 
     @abstractmethod
     def join(self, later: Self) -> None:
-        """Take over what was gathered of the rows that come next."""
+        """Add what was gathered from the rows that come next."""
 
     @abstractmethod
     def finish(self) -> Statistic:
-        """s_N and spread, once every block has been visited."""
+        """Return s_N and spread, once every block has been visited."""
 
 
 class Summary(ABC):
@@ -72,9 +97,9 @@ class Summary(ABC):
 
     @abstractmethod
     def gather(self) -> Gathering:
-        """Begin a pass over all rows."""
+        """Start a pass over all rows."""
 
 
-def gathering_of(summary: Summary) -> Gathering:
-    """Where a pass begins to gather it."""
+def start_gathering(summary: Summary) -> Gathering:
+    """Start a pass over all rows; a plain function, which can be sent to workers."""
     return summary.gather()

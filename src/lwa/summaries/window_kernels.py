@@ -1,6 +1,7 @@
 """S of one window, as plain functions that write into `out`; `lwa.backend.numba_jit` compiles them.
 
-Sums run in a fixed order, four at a time: fast without leave to reorder, so every machine finds the same bits.
+Sums run in a fixed order, four at a time. That is fast without letting the compiler reorder them, so every machine
+finds the same bits.
 """
 
 import math
@@ -9,30 +10,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-type Vector = NDArray[np.float64]
+type Doubles = NDArray[np.float64]
 
 
-def interpolated(low: float, high: float, share: float) -> float:
-    """Between two order statistics, as np.quantile does by default: exact at both ends."""
+def interpolate(low: float, high: float, share: float) -> float:
+    """Interpolate between two order statistics as np.quantile does by default: exact at both ends."""
     return high - (high - low) * (1.0 - share) if share >= 0.5 else low + (high - low) * share
 
 
-def quantiles(window: NDArray[Any], levels: Vector, out: Vector) -> None:
-    """Quantiles at ascending levels, with linear interpolation between order statistics."""
+def write_quantiles(window: NDArray[Any], levels: Doubles, out: Doubles) -> None:
+    """Write the quantiles at ascending levels, with linear interpolation between order statistics."""
     values = window.astype(np.float64)
     last = len(values) - 1
     ranks = np.empty(2 * len(levels), np.int64)
     for i in range(len(levels)):
         ranks[2 * i] = int(last * levels[i])
         ranks[2 * i + 1] = min(ranks[2 * i] + 1, last)
-    place(values, ranks)
+    place_order_statistics(values, ranks)
     for i in range(len(levels)):
         low = ranks[2 * i]
-        out[i] = interpolated(values[low], values[ranks[2 * i + 1]], last * levels[i] - low)
+        out[i] = interpolate(values[low], values[ranks[2 * i + 1]], last * levels[i] - low)
 
 
-def place(values: Vector, ranks: NDArray[np.int64]) -> None:
-    """Bring the order statistics of ascending ranks to their places: quickselect, for all ranks in one go."""
+def place_order_statistics(values: Doubles, ranks: NDArray[np.int64]) -> None:
+    """Move the order statistics of ascending ranks to their places: quickselect for all ranks at once."""
     pending = np.empty((len(ranks) + 1, 2), np.int64)  # ranges known to hold ranks that are not in place
     pending[0, 0], pending[0, 1] = 0, len(values)
     count = 1
@@ -40,13 +41,13 @@ def place(values: Vector, ranks: NDArray[np.int64]) -> None:
         count -= 1
         start, stop = pending[count]
         while stop - start > 1:
-            first, beyond = ranks_within(ranks, start, stop)
+            first, beyond = find_ranks_within(ranks, start, stop)
             if first == beyond:
                 break
-            pivot = middle_of_three(values, start, stop)
-            cut = smaller_first(values, start, stop, pivot)
+            pivot = find_middle_of_three(values, start, stop)
+            cut = put_smaller_first(values, start, stop, pivot)
             if cut == start:  # nothing is smaller: then what equals the pivot is in place once it is in front
-                start = max(start + 1, smaller_first(values, start, stop, np.nextafter(pivot, np.inf)))
+                start = max(start + 1, put_smaller_first(values, start, stop, np.nextafter(pivot, np.inf)))
             elif ranks[first] >= cut:
                 start = cut
             elif ranks[beyond - 1] < cut:
@@ -57,8 +58,8 @@ def place(values: Vector, ranks: NDArray[np.int64]) -> None:
                 stop = cut
 
 
-def ranks_within(ranks: NDArray[np.int64], start: int, stop: int) -> tuple[int, int]:
-    """Which of the ascending ranks lie from start to stop."""
+def find_ranks_within(ranks: NDArray[np.int64], start: int, stop: int) -> tuple[int, int]:
+    """Return the first of the ascending ranks from start to stop, and the first beyond."""
     first = 0
     while first < len(ranks) and ranks[first] < start:
         first += 1
@@ -68,15 +69,15 @@ def ranks_within(ranks: NDArray[np.int64], start: int, stop: int) -> tuple[int, 
     return first, beyond
 
 
-def middle_of_three(values: Vector, start: int, stop: int) -> float:
-    """The median of three values, at the quarters of a range: a good pivot also for sorted ones."""
+def find_middle_of_three(values: Doubles, start: int, stop: int) -> float:
+    """Return the median of three values at the quarters of a range: a good pivot for sorted values too."""
     step = (stop - start) // 4
     a, b, c = values[start + step], values[start + 2 * step], values[stop - 1 - step]
     return max(min(a, b), min(max(a, b), c))
 
 
-def smaller_first(values: Vector, start: int, stop: int, pivot: float) -> int:
-    """Bring what is smaller than the pivot to the front, without a branch; returns where the rest begins."""
+def put_smaller_first(values: Doubles, start: int, stop: int, pivot: float) -> int:
+    """Move values smaller than the pivot to the front, without a branch; return where the rest begins."""
     cut = start
     for i in range(start, stop):
         value = values[i]
@@ -86,8 +87,8 @@ def smaller_first(values: Vector, start: int, stop: int, pivot: float) -> int:
     return cut
 
 
-def total(values: Vector) -> float:
-    """Σ values."""
+def add_up(values: Doubles) -> float:
+    """Return Σ values."""
     whole = len(values) // 4 * 4
     a, b, c, d = 0.0, 0.0, 0.0, 0.0
     for i in range(0, whole, 4):
@@ -100,8 +101,8 @@ def total(values: Vector) -> float:
     return (a + b) + (c + d)
 
 
-def product_at(values: Vector, lag: int) -> float:
-    """Σ_t values[t] values[t + lag]."""
+def add_products_at(values: Doubles, lag: int) -> float:
+    """Return Σ_t values[t] values[t + lag]."""
     terms = max(len(values) - lag, 0)
     whole = terms // 4 * 4
     a, b, c, d = 0.0, 0.0, 0.0, 0.0
@@ -115,25 +116,25 @@ def product_at(values: Vector, lag: int) -> float:
     return (a + b) + (c + d)
 
 
-def centred(window: NDArray[Any]) -> tuple[float, Vector]:
-    """The mean, and what is left without it."""
+def centre(window: NDArray[Any]) -> tuple[float, Doubles]:
+    """Return the mean, and the values minus it."""
     values = window.astype(np.float64)
-    mean = total(values) / len(values)
+    mean = add_up(values) / len(values)
     for i in range(len(values)):
         values[i] -= mean
     return mean, values
 
 
-def autocorrelations(window: NDArray[Any], out: Vector) -> None:
-    """ρ_p = Σ_t (y_t - ȳ)(y_{t+p} - ȳ) / Σ_t (y_t - ȳ)² for p = 1, 2, …; 0 where y never varies."""
-    _, values = centred(window)
-    square = product_at(values, 0)
+def write_autocorrelations(window: NDArray[Any], out: Doubles) -> None:
+    """Write ρ_p = Σ_t (y_t - ȳ)(y_{t+p} - ȳ) / Σ_t (y_t - ȳ)² for p = 1, 2, …; 0 if y never varies."""
+    _, values = centre(window)
+    square = add_products_at(values, 0)
     for i in range(len(out)):
-        out[i] = product_at(values, i + 1) / square if square > 0.0 else 0.0
+        out[i] = add_products_at(values, i + 1) / square if square > 0.0 else 0.0
 
 
-def extremes(window: NDArray[Any], out: Vector) -> None:
-    """The smallest and the largest value."""
+def write_extremes(window: NDArray[Any], out: Doubles) -> None:
+    """Write the smallest and the largest value."""
     low, high = float(window[0]), float(window[0])
     for i in range(1, len(window)):
         value = float(window[i])
@@ -142,20 +143,20 @@ def extremes(window: NDArray[Any], out: Vector) -> None:
     out[0], out[1] = low, high
 
 
-def moments(window: NDArray[Any], out: Vector) -> None:
-    """Mean, standard deviation, then standardised moments of order 3, 4, …; 0 where y never varies."""
-    mean, values = centred(window)
+def write_moments(window: NDArray[Any], out: Doubles) -> None:
+    """Write mean, standard deviation, then standardised moments of order 3, 4, …; 0 if y never varies."""
+    mean, values = centre(window)
     out[0] = mean
     powers = values * values
     for order in range(2, len(out) + 1):
-        out[order - 1] = total(powers) / len(values)
+        out[order - 1] = add_up(powers) / len(values)
         for i in range(len(values)):
             powers[i] *= values[i]
-    standardise(out)
+    standardise_moments(out)
 
 
-def standardise(out: Vector) -> None:
-    """Central moments, behind the mean, into what `moments` promises."""
+def standardise_moments(out: Doubles) -> None:
+    """Turn the central moments that follow the mean into what `write_moments` writes."""
     if len(out) < 2:
         return
     sd = math.sqrt(out[1])

@@ -1,26 +1,32 @@
 """Summaries of windows: S(Y_U) of a window as a whole, in the order of its rows."""
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from lwa.backend.numba_jit import compiled, compiled_summary
-from lwa.errors import InputError, LwaWarning
-from lwa.rows import Batch
-from lwa.rows.column import ColumnName, select_column
-from lwa.summaries import whole_column
+from lwa.backend.numba_jit import compile_summary, jit_compile
+from lwa.errors import InputError, warn
+from lwa.rows.column import ColumnName
 from lwa.summaries.summary import Gathering, Summary
-from lwa.summaries.window_kernels import Vector, autocorrelations, extremes, moments, quantiles
+from lwa.summaries.whole_column import (
+    find_column_autocorrelations,
+    find_column_extremes,
+    find_column_moments,
+    find_column_quantiles,
+)
+from lwa.summaries.window_kernels import Doubles, write_autocorrelations, write_extremes, write_moments, write_quantiles
+from lwa.user.validate import is_real, is_whole
 
-type WindowFunction = Callable[[NDArray[Any], Vector], None]
+type WindowFunction = Callable[[NDArray[Any], Doubles], None]
 """`(window, out)`: writes S(Y_U) of a window into `out`, `(s,)`."""
+type UserFunction = Callable[[Doubles], ArrayLike]
+"""The function that a user passes: a window's rows to a number or a vector."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +34,14 @@ class WindowStatistic:
     """A window summary that has seen all rows."""
 
     function: WindowFunction
-    full: Vector  # s_N
+    full: Doubles  # s_N
     compiled: bool  # whether compiled code may call the function
-    theirs: bool = False  # whether it runs code of the user's, which may raise
+    calls_user: bool = False  # whether it runs code of the user's, which may raise
+    dimension: int = field(init=False)  # s
 
-    @property
-    def dimension(self) -> int:
-        """s."""
-        return len(self.full)
+    def __post_init__(self) -> None:
+        """Count the components."""
+        object.__setattr__(self, "dimension", len(self.full))
 
 
 class WindowSummary(Summary):
@@ -45,19 +51,15 @@ class WindowSummary(Summary):
 
     @abstractmethod
     def prepare(self, column: NDArray[Any], series_ends: NDArray[np.int64]) -> WindowStatistic:
-        """S for windows, and s_N over all rows of the column, in which series end before these rows."""
-
-    def select(self, batch: Batch) -> NDArray[Any]:
-        """The column that is summarised."""
-        return select_column(batch, self.column, self.asked)
+        """Return S for windows, and s_N over all rows of the column, in which series end before `series_ends`."""
 
     @property
     def asked(self) -> str:
-        """What errors call its column."""
+        """What error messages call its column."""
         return f"{type(self).__name__}(column={self.column!r})"
 
     def gather(self) -> Gathering:
-        """Rows one by one are no window."""
+        """Raise: single rows are no window."""
         raise InputError(
             f"summary={self} summarises windows of ordered data. Pass lwa.Model(..., ordered=True) with it, or "
             "summary=lwa.summaries.PerRow(function) for rows without order."
@@ -66,15 +68,14 @@ class WindowSummary(Summary):
 
 @dataclass(frozen=True, init=False)
 class Quantiles(WindowSummary):
-    """Quantiles of a window, interpolated as `np.quantile` does; over all rows, in four passes.
+    """Quantiles of a window, interpolated as `np.quantile` does; four passes over all rows.
 
     Parameters
     ----------
     levels
         From 0 to 1, in any order.
     column
-        A name where the data are a dict or a table, a position where they are a matrix, `None` where they are one
-        column.
+        A name if the data are a dict or a table, a position if they are a matrix, `None` if they are one column.
 
     Examples
     --------
@@ -86,8 +87,8 @@ class Quantiles(WindowSummary):
     column: ColumnName = None
 
     def __init__(self, *levels: float, column: ColumnName = None) -> None:
-        """Refuse levels that are no probabilities."""
-        if not levels or not all(isinstance(level, int | float | np.number) and 0 <= level <= 1 for level in levels):
+        """Check that the levels are probabilities."""
+        if not levels or not all(is_real(level) and 0 <= level <= 1 for level in levels):
             raise InputError(
                 f"Quantiles{levels!r} must have levels from 0 to 1. Pass Quantiles(0.2, 0.5, 0.8), for example."
             )
@@ -95,41 +96,40 @@ class Quantiles(WindowSummary):
         object.__setattr__(self, "column", column)
 
     def prepare(self, column: NDArray[Any], series_ends: NDArray[np.int64]) -> WindowStatistic:
-        """Selection for windows, counting for all rows."""
-        full = whole_column.quantiles_of(column, np.array(self.levels))
-        return WindowStatistic(quantiles_at(self.levels), full, compiled=True)
+        """Return quantiles by selection for windows, by counting for all rows."""
+        full = find_column_quantiles(column, np.array(self.levels))
+        return WindowStatistic(compile_quantiles(self.levels), full, compiled=True)
 
 
 @lru_cache
-def quantiles_at(levels: tuple[float, ...]) -> WindowFunction:
-    """Quantiles in the order of the levels. Kept, so that the next run with them does not compile its loop again."""
+def compile_quantiles(levels: tuple[float, ...]) -> WindowFunction:
+    """Compile quantiles in the order of the levels. Cached, so that the next run does not compile its loop again."""
     order = np.argsort(levels)
     ascending = np.array(levels)[order]
 
-    def function(window: NDArray[Any], out: Vector) -> None:
+    def function(window: NDArray[Any], out: Doubles) -> None:
         found = np.empty(len(ascending))
-        quantiles(window, ascending, found)
+        write_quantiles(window, ascending, found)
         for i in range(len(order)):
             out[order[i]] = found[i]
 
-    twin: WindowFunction = compiled(function)
+    twin: WindowFunction = jit_compile(function)
     return twin
 
 
 @dataclass(frozen=True)
 class Autocorrelations(WindowSummary):
-    """Sample autocorrelations ρ_1, …, ρ_lags of a window; over all rows, in two passes.
+    """Sample autocorrelations ρ_1, …, ρ_lags of a window; two passes over all rows.
 
-    ρ_p = Σ_t (y_t - ȳ)(y_{t+p} - ȳ) / Σ_t (y_t - ȳ)², and 0 where y never varies. Over all rows of several series,
+    ρ_p = Σ_t (y_t - ȳ)(y_{t+p} - ȳ) / Σ_t (y_t - ȳ)², and 0 if y never varies. Over all rows of several series,
     products are summed within each series and ȳ is the mean of all.
 
     Parameters
     ----------
     lags
-        How many.
+        The number of autocorrelations.
     column
-        A name where the data are a dict or a table, a position where they are a matrix, `None` where they are one
-        column.
+        A name if the data are a dict or a table, a position if they are a matrix, `None` if they are one column.
 
     Examples
     --------
@@ -141,13 +141,17 @@ class Autocorrelations(WindowSummary):
     column: ColumnName = None
 
     def __post_init__(self) -> None:
-        """Refuse a number that is none."""
-        require_whole("Autocorrelations(lags={})", self.lags, "Autocorrelations(5)")
+        """Check the number of lags."""
+        if not is_whole(self.lags, least=1):
+            raise InputError(
+                f"Autocorrelations(lags={self.lags!r}) must be a whole number >= 1. Pass Autocorrelations(5), for "
+                "example."
+            )
 
     def prepare(self, column: NDArray[Any], series_ends: NDArray[np.int64]) -> WindowStatistic:
-        """Products at each lag."""
-        full = whole_column.autocorrelations_of(column, series_ends, self.lags)
-        return WindowStatistic(compiled(autocorrelations), full, compiled=True)
+        """Return products at each lag, over those at lag 0."""
+        full = find_column_autocorrelations(column, series_ends, self.lags)
+        return WindowStatistic(jit_compile(write_autocorrelations), full, compiled=True)
 
 
 @dataclass(frozen=True)
@@ -157,8 +161,7 @@ class MinMax(WindowSummary):
     Parameters
     ----------
     column
-        A name where the data are a dict or a table, a position where they are a matrix, `None` where they are one
-        column.
+        A name if the data are a dict or a table, a position if they are a matrix, `None` if they are one column.
 
     Examples
     --------
@@ -169,24 +172,23 @@ class MinMax(WindowSummary):
     column: ColumnName = None
 
     def prepare(self, column: NDArray[Any], series_ends: NDArray[np.int64]) -> WindowStatistic:
-        """One pass."""
-        return WindowStatistic(compiled(extremes), whole_column.extremes_of(column), compiled=True)
+        """Return both extremes; one pass over all rows."""
+        return WindowStatistic(jit_compile(write_extremes), find_column_extremes(column), compiled=True)
 
 
 @dataclass(frozen=True)
 class Moments(WindowSummary):
     """The first moments of a window: mean, standard deviation, skewness, kurtosis (3 for a Gaussian), …
 
-    From the third on they are standardised, m_k / sd^k with m_k = n⁻¹ Σ (y - ȳ)^k, and 0 where y never varies. Over all
-    rows, in two passes.
+    From the third on they are standardised, m_k / sd^k with m_k = n⁻¹ Σ (y - ȳ)^k, and 0 if y never varies. Two
+    passes over all rows.
 
     Parameters
     ----------
     order
-        How many.
+        The number of moments.
     column
-        A name where the data are a dict or a table, a position where they are a matrix, `None` where they are one
-        column.
+        A name if the data are a dict or a table, a position if they are a matrix, `None` if they are one column.
 
     Examples
     --------
@@ -198,12 +200,15 @@ class Moments(WindowSummary):
     column: ColumnName = None
 
     def __post_init__(self) -> None:
-        """Refuse a number that is none."""
-        require_whole("Moments(order={})", self.order, "Moments(2)")
+        """Check the number of moments."""
+        if not is_whole(self.order, least=1):
+            raise InputError(
+                f"Moments(order={self.order!r}) must be a whole number >= 1. Pass Moments(2), for example."
+            )
 
     def prepare(self, column: NDArray[Any], series_ends: NDArray[np.int64]) -> WindowStatistic:
-        """Sums of powers."""
-        return WindowStatistic(compiled(moments), whole_column.moments_of(column, self.order), compiled=True)
+        """Return sums of powers, standardised."""
+        return WindowStatistic(jit_compile(write_moments), find_column_moments(column, self.order), compiled=True)
 
 
 @dataclass(frozen=True)
@@ -213,12 +218,11 @@ class Custom(WindowSummary):
     Parameters
     ----------
     function
-        `window -> number` or `(s,)`. It is called with a copy of n rows of the column, in float64; and once with a copy
-        of all N, which takes 8 N bytes. Numba compiles it where it can; where it cannot, it is called as it is, which
-        is slower and is said.
+        `window -> number` or `(s,)`. It is called with a copy of n rows of the column, in float64, and once with a copy
+        of all N, which takes 8 N bytes. Numba compiles it if it can; if not, lwa warns, and the function runs in plain
+        Python, which is slower.
     column
-        A name where the data are a dict or a table, a position where they are a matrix, `None` where they are one
-        column.
+        A name if the data are a dict or a table, a position if they are a matrix, `None` if they are one column.
 
     Examples
     --------
@@ -226,11 +230,11 @@ class Custom(WindowSummary):
     >>> summary = lwa.summaries.Custom(lambda window: np.abs(np.diff(window)).mean())
     """
 
-    function: Callable[[Any], Any]
+    function: UserFunction
     column: ColumnName = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be called."""
+        """Check that it can be called."""
         if not callable(self.function):
             raise InputError(
                 f"Custom(function={self.function!r}) cannot be called. Pass a function of a window, "
@@ -238,25 +242,23 @@ class Custom(WindowSummary):
             )
 
     def prepare(self, column: NDArray[Any], series_ends: NDArray[np.int64]) -> WindowStatistic:
-        """One call for all rows, which also tells how many numbers are to be expected."""
-        found = compiled_summary(self.function)
+        """Compile the function if Numba can, and call it once with all rows, to see how many numbers to expect."""
+        found = compile_summary(self.function)
         if isinstance(found, str):
-            warnings.warn(
+            warn(
                 f"The function of summary=Custom(...) is called in plain Python at every proposal of a window, since "
-                f"Numba cannot compile it ({found}). Use loops, arithmetic and NumPy functions that Numba knows, if "
-                "this is too slow.",
-                LwaWarning,
-                stacklevel=2,
+                f"Numba cannot compile it ({found}). If this is too slow, use loops, arithmetic and NumPy functions "
+                "that Numba supports."
             )
-            full = self.of_all(self.function, column)
-            return WindowStatistic(in_python(self.function), full, compiled=False, theirs=True)
+            full = self.summarise_all(self.function, column)
+            return WindowStatistic(wrap_python(self.function), full, compiled=False, calls_user=True)
         function, is_vector = found
-        write = compiled(vector_of(function) if is_vector else number_of(function))
-        return WindowStatistic(write, self.of_all(function, column), compiled=True, theirs=True)
+        write = jit_compile(wrap_vector(function) if is_vector else wrap_number(function))
+        return WindowStatistic(write, self.summarise_all(function, column), compiled=True, calls_user=True)
 
-    def of_all(self, function: Callable[[Any], Any], column: NDArray[Any]) -> Vector:
-        """s_N."""
-        with surfaced():
+    def summarise_all(self, function: UserFunction, column: NDArray[Any]) -> Doubles:
+        """Return s_N."""
+        with explain_summary_errors():
             values = np.asarray(function(column.astype(np.float64)), np.float64)
         if values.ndim > 1 or not np.isfinite(values).all():
             raise InputError(
@@ -287,7 +289,7 @@ class Combine(WindowSummary):
     column: ColumnName
 
     def __init__(self, *parts: WindowSummary) -> None:
-        """Refuse what is no window summary, and several columns."""
+        """Check that all parts summarise windows of one column."""
         if not parts or not all(isinstance(part, WindowSummary) for part in parts):
             raise InputError(
                 f"Combine{parts!r} must combine window summaries. Pass Combine(Quantiles(0.5), Autocorrelations(5)), "
@@ -296,35 +298,35 @@ class Combine(WindowSummary):
         columns = list(dict.fromkeys(part.column for part in parts))
         if len(columns) > 1:
             raise InputError(
-                f"Combine has parts of the columns {', '.join(map(repr, columns))}, but windows are of one column. "
+                f"Combine has parts of the columns {', '.join(map(repr, columns))}, but a window has one column. "
                 f"Pass column={columns[0]!r} to every part."
             )
         object.__setattr__(self, "parts", parts)
         object.__setattr__(self, "column", columns[0])
 
     def prepare(self, column: NDArray[Any], series_ends: NDArray[np.int64]) -> WindowStatistic:
-        """Each part writes its share of `out`; one part in plain Python makes the whole run there."""
+        """Join the parts: each writes its share of `out`. One part in plain Python makes the whole run there."""
         joined, *others = [part.prepare(column, series_ends) for part in self.parts]
         for other in others:
-            joined = join(joined, other)
+            joined = join_statistics(joined, other)
         return joined
 
 
-def join(first: WindowStatistic, second: WindowStatistic) -> WindowStatistic:
-    """Two statistics side by side."""
-    both, theirs = first.compiled and second.compiled, first.theirs or second.theirs
+def join_statistics(first: WindowStatistic, second: WindowStatistic) -> WindowStatistic:
+    """Join two statistics side by side."""
+    both, calls_user = first.compiled and second.compiled, first.calls_user or second.calls_user
     parts = first.function, second.function, first.dimension
-    if both:  # what holds a function of the user's is not kept
-        function = compiled(side_by_side(*parts)) if theirs else compiled_side_by_side(*parts)
+    if both:  # what holds a function of the user's is not cached
+        function = jit_compile(write_side_by_side(*parts)) if calls_user else compile_side_by_side(*parts)
     else:
-        function = side_by_side(*parts)
-    return WindowStatistic(function, np.concatenate([first.full, second.full]), compiled=both, theirs=theirs)
+        function = write_side_by_side(*parts)
+    return WindowStatistic(function, np.concatenate([first.full, second.full]), compiled=both, calls_user=calls_user)
 
 
-def side_by_side(before: WindowFunction, after: WindowFunction, cut: int) -> WindowFunction:
-    """One function writes up to the cut, the other from there on."""
+def write_side_by_side(before: WindowFunction, after: WindowFunction, cut: int) -> WindowFunction:
+    """Return a function in which one part writes up to the cut and the other from there on."""
 
-    def function(window: NDArray[Any], out: Vector) -> None:
+    def function(window: NDArray[Any], out: Doubles) -> None:
         before(window, out[:cut])
         after(window, out[cut:])
 
@@ -332,35 +334,35 @@ def side_by_side(before: WindowFunction, after: WindowFunction, cut: int) -> Win
 
 
 @lru_cache
-def compiled_side_by_side(before: WindowFunction, after: WindowFunction, cut: int) -> WindowFunction:
-    """The same compiled, and kept."""
-    twin: WindowFunction = compiled(side_by_side(before, after, cut))
+def compile_side_by_side(before: WindowFunction, after: WindowFunction, cut: int) -> WindowFunction:
+    """Compile two parts of lwa's own side by side, once."""
+    twin: WindowFunction = jit_compile(write_side_by_side(before, after, cut))
     return twin
 
 
 class VaryingLength(InputError):
-    """A summary function whose length depends on the window."""
+    """A summary function returned a vector whose length depends on the window."""
 
     def __init__(self, found: int, expected: int) -> None:
         super().__init__(
-            f"The summary function returned {found} numbers for a window, but {expected} for all rows. Return as many "
-            "for every window."
+            f"The summary function returned {found} numbers for a window, but {expected} for all rows. Return the same "
+            "number for every window."
         )
 
 
-def number_of(function: Callable[[Any], Any]) -> WindowFunction:
-    """A compiled function that returns a number."""
+def wrap_number(function: UserFunction) -> WindowFunction:
+    """Let a compiled function that returns a number write it."""
 
-    def write(window: NDArray[Any], out: Vector) -> None:
+    def write(window: NDArray[Any], out: Doubles) -> None:
         out[0] = function(window.astype(np.float64))
 
     return write
 
 
-def vector_of(function: Callable[[Any], Any]) -> WindowFunction:
-    """A compiled function that returns a vector."""
+def wrap_vector(function: Callable[[Doubles], Doubles]) -> WindowFunction:
+    """Let a compiled function that returns a vector write it."""
 
-    def write(window: NDArray[Any], out: Vector) -> None:
+    def write(window: NDArray[Any], out: Doubles) -> None:
         values = function(window.astype(np.float64))
         if len(values) != len(out):
             raise VaryingLength(len(values), len(out))
@@ -370,11 +372,11 @@ def vector_of(function: Callable[[Any], Any]) -> WindowFunction:
     return write
 
 
-def in_python(function: Callable[[Any], Any]) -> WindowFunction:
-    """A function called as it is."""
+def wrap_python(function: UserFunction) -> WindowFunction:
+    """Let a function that Numba cannot compile write what it returns."""
 
-    def write(window: NDArray[Any], out: Vector) -> None:
-        with surfaced():
+    def write(window: NDArray[Any], out: Doubles) -> None:
+        with explain_summary_errors():
             values = np.atleast_1d(np.asarray(function(window.astype(np.float64)), np.float64))
         if values.shape != out.shape:
             raise VaryingLength(values.size, len(out))
@@ -384,8 +386,8 @@ def in_python(function: Callable[[Any], Any]) -> WindowFunction:
 
 
 @contextmanager
-def surfaced() -> Iterator[None]:
-    """What a summary function raises, said in a way that tells where it comes from."""
+def explain_summary_errors() -> Iterator[None]:
+    """Raise what a summary function raises as an `InputError` that names the function."""
     try:
         yield
     except InputError:
@@ -395,9 +397,3 @@ def surfaced() -> Iterator[None]:
             f"The summary function raised {type(error).__name__}: {error}. It is called with the rows of a window, and "
             "once with all rows, as a float64 vector, and must return a number or a vector."
         ) from error
-
-
-def require_whole(call: str, value: object, example: str) -> None:
-    """Refuse a number that is not whole and positive."""
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-        raise InputError(f"{call.format(repr(value))} must be a whole number >= 1. Pass {example}, for example.")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,25 +18,19 @@ from numpy.typing import NDArray
 
 from lwa.backend.random import Purpose, generator
 from lwa.errors import ModelError
-from lwa.models import numerical, predictors
 from lwa.models.check import labelled, named
+from lwa.models.likelihood import find_likelihood
 from lwa.models.model import Model
-from lwa.models.on_host import log_priors
+from lwa.models.sums import NumpySums, Sums, block_size, split_into_blocks
 from lwa.rows import Rows
 from lwa.rows.passes import over_pieces, power_of_two
-from lwa.rows.slots import fill_up, to_rows
-from lwa.rows.units import unit_length
+from lwa.rows.passes import unit_length
 
-BLOCK = 16_384
-"""Rows in one compiled evaluation; a last block that is shorter is filled up and masked."""
-UNIT_ROWS = 2**16
-"""The same for units of several rows: a recursion over the steps of a unit runs for all of a block side by side, so
-that a block should hold some tens of them."""
-EVALUATIONS = 2**20
+POSTERIOR_EVALUATIONS = 2**20
 """Rows × θ in one such evaluation at the most: 8 MiB a temporary array."""
-FIRST_ROWS = 2_000
+FIRST_MODE_ROWS = 2_000
 """Rows of the first subset; each next one has ten times as many."""
-MOST_ROWS = 2**18
+MOST_MODE_ROWS = 2**18
 """... but no more than this: they are held in memory, which must not grow with N, and larger ones save no pass."""
 FEWEST_UNITS = 8
 CLOSE_ENOUGH = 0.01
@@ -47,15 +41,7 @@ SLOW_STEPS = 5
 towards a mode at infinity, as in perfect separation, however short they are against a posterior sd that grows too."""
 
 
-class Sums(NamedTuple):
-    """log likelihood, gradient and negative Hessian, summed over rows."""
-
-    value: Any
-    gradient: Any
-    curvature: Any
-
-
-TOGETHER = 2048
+THETAS_AT_ONCE = 2048
 """θ that are looked at together: what is found of them stays in a processor's cache."""
 
 
@@ -88,89 +74,39 @@ class Reference:
         """The largest distance from θ̂ among many θ, `(..., d)`, in posterior sds; some at a time, in θ's precision."""
         flat, worst = theta.reshape(-1, theta.shape[-1]), 0.0
         centre, across = self.theta.astype(theta.dtype), self.whitening.T.astype(theta.dtype)
-        for start in range(0, len(flat), TOGETHER):
-            away = (flat[start : start + TOGETHER] - centre) @ across
+        for start in range(0, len(flat), THETAS_AT_ONCE):
+            away = (flat[start : start + THETAS_AT_ONCE] - centre) @ across
             worst = max(worst, float(np.einsum("ij,ij->i", away, away).max()))
         return float(np.sqrt(worst))
 
 
-@partial(jax.jit, static_argnames=("model",))
-def block_sums(model: Model, theta: Array, columns: Any, counts: Array) -> Sums:
-    """Sums over the rows of one block, each counted so many times: 0 where a row only fills it up."""
-    if model.predictors is not None:
-        return Sums(*predictors.sums(model.predictors, theta, to_rows(columns), counts))
-
-    def value(theta: Array) -> Array:
-        return jnp.where(counts > 0, counts * model.log_likelihood_at(theta, columns), 0.0).sum()
-
-    gradient = jax.grad(value)
-    return Sums(value(theta), gradient(theta), -jax.jacfwd(gradient)(theta))
-
-
-def prior_sums(model: Model, theta: NDArray[np.float64]) -> Sums:
-    """The same of the log prior."""
-    if model.host:
-        return negated(numerical.prior_sums(model, theta))
-    return jax.tree.map(np.asarray, prior_sums_on_device(model, theta))
-
-
-def negated(found: numerical.Derivatives) -> Sums:
-    """Curvature is the negative Hessian."""
-    return Sums(found.value, found.gradient, -found.hessian)
-
-
-@partial(jax.jit, static_argnames=("model",))
-def prior_sums_on_device(model: Model, theta: Array) -> Sums:
-    """By JAX's derivatives."""
-    gradient = jax.grad(model.log_prior_at)
-    return Sums(model.log_prior_at(theta), gradient(theta), -jax.jacfwd(gradient)(theta))
-
-
-def sums_over_all(model: Model, rows: Rows, theta: NDArray[np.float64]) -> Sums:
+def sum_all_rows(model: Model, rows: Rows, theta: NDArray[np.float64]) -> NumpySums:
     """One pass: sums of each piece, added in order."""
-    pieces = over_pieces(rows, sums_in_piece, block_size(rows), shared=(model,), own=(theta,), here=model.host)
-    return reduce(added, pieces)
+    pieces = over_pieces(rows, sum_piece, block_size(rows), shared=(model,), own=(theta,), here=model.host)
+    return reduce(add_sums, pieces)
 
 
-def sums_in_piece(model: Model, theta: NDArray[np.float64], start: int, blocks: Any) -> Sums:
+def sum_piece(model: Model, theta: NDArray[np.float64], start: int, blocks: Any) -> NumpySums:
     """Sums over the rows of a piece."""
-    return sums_over(model, blocks, theta)
+    return sum_batches(model, blocks, theta)
 
 
-def added(one: Sums, other: Sums) -> Sums:
-    """Both together."""
+def add_sums(one: NumpySums, other: NumpySums) -> NumpySums:
+    """Return the sums of both."""
     return Sums(*(a + b for a, b in zip(one, other, strict=True)))
 
 
-def sums_over(
+def sum_batches(
     model: Model, batches: Any, theta: NDArray[np.float64], counts: NDArray[np.float64] | None = None
-) -> Sums:
+) -> NumpySums:
     """Sums over all batches of at most `block_size`, added in order in float64; each row counts once, or `counts`."""
-    total, start = Sums(0.0, np.zeros(len(theta)), np.zeros((len(theta), len(theta)))), 0
+    likelihood, d, start = find_likelihood(model), len(theta), 0
+    total = Sums(np.zeros(()), np.zeros(d), np.zeros((d, d)))
     for batch in batches:
         size = len(jax.tree.leaves(batch)[0])
         weight = np.ones(size) if counts is None else counts[start : start + size]
-        if model.host:
-            done = negated(numerical.sums(model, theta, batch, weight))
-        else:
-            columns, own = fill_up(batch, block_size(batch), np.float64)
-            filled = np.zeros(len(own))
-            filled[own] = weight
-            done = jax.tree.map(np.asarray, block_sums(model, theta, columns, filled))
-        total, start = added(total, done), start + size
+        total, start = add_sums(total, likelihood.sum_block(theta, batch, weight)), start + size
     return total
-
-
-def block_size(of: Any) -> int:
-    """Rows, or units of several, in one compiled evaluation."""
-    length = unit_length(of)
-    return BLOCK if length == 1 else power_of_two(UNIT_ROWS // length)
-
-
-def in_blocks(batch: Any) -> list[Any]:
-    """Rows in memory as batches of at most `block_size`."""
-    count, size = len(jax.tree.leaves(batch)[0]), block_size(batch)
-    return [jax.tree.map(lambda leaf, at=at: leaf[at : at + size], batch) for at in range(0, count, size)]
 
 
 def require_derivatives(model: Model, one: Any) -> None:
@@ -223,7 +159,7 @@ def not_differentiable(
     return None
 
 
-def require_curved(model: Model, found: Sums) -> None:
+def require_curved(model: Model, found: NumpySums) -> None:
     """Refuse a log-likelihood that depends on a parameter but has no second derivative in it."""
     flat = (np.asarray(found.curvature) == 0).all(1) & (np.asarray(found.gradient) != 0)
     if flat.any():
@@ -235,7 +171,7 @@ def require_curved(model: Model, found: Sums) -> None:
         )
 
 
-def require_finite(model: Model, theta: NDArray[np.float64], found: Sums, prior: Sums) -> None:
+def require_finite(model: Model, theta: NDArray[np.float64], found: NumpySums, prior: NumpySums) -> None:
     """Refuse derivatives that are NaN or infinite at a θ where the log posterior is finite."""
     if np.isfinite(found.value + prior.value):
         for name, sums in (("log_likelihood", found), ("log_prior", prior)):
@@ -258,20 +194,20 @@ def find_reference(
         Where Newton's method does not settle, or the curvature at θ̂ has a direction that the data do not identify.
     """
     N, theta = len(rows), start
-    size = max(FEWEST_UNITS, FIRST_ROWS // unit_length(rows))
-    while 10 * size <= N and size * unit_length(rows) <= MOST_ROWS:
+    size = max(FEWEST_UNITS, FIRST_MODE_ROWS // unit_length(rows))
+    while 10 * size <= N and size * unit_length(rows) <= MOST_MODE_ROWS:
         drawn = np.sort(generator(seed, Purpose.REFERENCE, size).choice(N, size, replace=False))
-        few = in_blocks(rows.take(drawn))
+        few = split_into_blocks(rows.take(drawn))
         with suppress(ModelError):  # a few rows may be separated where all are not: then the next ones begin here too
-            theta = newton(model, partial(sums_over, model, few), theta, enough=0.3)[0]
+            theta = newton(model, partial(sum_batches, model, few), theta, enough=0.3)[0]
         size *= 10
     passes = 0
 
-    def over_all(theta: NDArray[np.float64]) -> Sums:
+    def over_all(theta: NDArray[np.float64]) -> NumpySums:
         nonlocal passes
         passes += 1
         progress(passes)
-        return sums_over_all(model, rows, theta)
+        return sum_all_rows(model, rows, theta)
 
     theta, found, prior = newton(model, over_all, theta, enough=CLOSE_ENOUGH)
     require_identified(model, theta, found.curvature + prior.curvature)
@@ -280,8 +216,8 @@ def find_reference(
 
 def reference_at(model: Model, rows: Rows, theta: NDArray[np.float64]) -> Reference:
     """The expansion at a point that a user knows to be in the bulk: one pass."""
-    found = sums_over_all(model, rows, theta)
-    prior = prior_sums(model, theta)
+    found = sum_all_rows(model, rows, theta)
+    prior = find_likelihood(model).sum_prior(theta)
     if not np.isfinite(found.value + prior.value):
         raise ModelError(f"The log posterior is not finite at reference theta = {named(model, theta)}. Pass another.")
     require_identified(model, theta, found.curvature + prior.curvature)
@@ -289,8 +225,8 @@ def reference_at(model: Model, rows: Rows, theta: NDArray[np.float64]) -> Refere
 
 
 def newton(
-    model: Model, sums: Callable[[NDArray[np.float64]], Sums], theta: NDArray[np.float64], enough: float
-) -> tuple[NDArray[np.float64], Sums, Sums]:
+    model: Model, sums: Callable[[NDArray[np.float64]], NumpySums], theta: NDArray[np.float64], enough: float
+) -> tuple[NDArray[np.float64], NumpySums, NumpySums]:
     """Newton steps on log p + Σ ℓ_k, `sums` of θ, until the next would be shorter than `enough` posterior sds.
 
     Steps that do not increase the log target are halved. Directions of negative curvature are climbed as if it were
@@ -299,8 +235,8 @@ def newton(
     best, step, here, decrement, slow = -np.inf, np.zeros_like(theta), theta, np.inf, 0
     sds = np.zeros_like(theta)  # the last step in units of the parameters' own sds
     for _ in range(MOST_STEPS):
-        found, prior = sums(here), prior_sums(model, here)
-        value = prior.value + found.value
+        found, prior = sums(here), find_likelihood(model).sum_prior(here)
+        value = float(prior.value + found.value)
         if not value >= best - 1e-9 * abs(best):  # NaN too
             step = step / 2
             if np.abs(step).max() <= 1e-14 * (1 + np.abs(theta).max()):
@@ -354,37 +290,22 @@ def require_identified(model: Model, theta: NDArray[np.float64], precision: NDAr
     )
 
 
-@partial(jax.jit, static_argnames=("model",))
-def block_values(model: Model, thetas: Array, columns: Any, mask: Array) -> Array:
-    """Σ ℓ_k(θ) over a block, for each θ."""
-    return jax.vmap(lambda theta: jnp.where(mask, model.log_likelihood_at(theta, columns), 0.0).sum())(thetas)
-
-
-@partial(jax.jit, static_argnames=("model",))
-def prior_values(model: Model, thetas: Array) -> Array:
-    """log p(θ), for each θ."""
-    return jax.vmap(model.log_prior_at)(thetas)
-
-
 def log_posterior(model: Model, rows: Rows, thetas: NDArray[Any]) -> NDArray[np.float64]:
     """log π of each θ up to a constant, from one streamed pass in float64; -inf where it is no density."""
     thetas = thetas.astype(np.float64)
-    total = log_priors(model, thetas) if model.host else np.asarray(prior_values(model, thetas), np.float64)
+    total = find_likelihood(model).compute_log_priors(thetas)
     length = unit_length(rows)
-    size = power_of_two(max(1, 64 // length, min(block_size(rows), EVALUATIONS // (len(thetas) * length))))
-    for part in over_pieces(rows, values_in_piece, size, shared=(model,), own=(thetas, size), here=model.host):
+    size = power_of_two(max(1, 64 // length, min(block_size(rows), POSTERIOR_EVALUATIONS // (len(thetas) * length))))
+    for part in over_pieces(rows, sum_values_in_piece, size, shared=(model,), own=(thetas, size), here=model.host):
         total = total + part
     return np.where(total < np.inf, total, -np.inf)
 
 
-def values_in_piece(
+def sum_values_in_piece(
     model: Model, thetas: NDArray[np.float64], size: int, start: int, blocks: Any
 ) -> NDArray[np.float64]:
     """Σ ℓ_k(θ) over the rows of a piece, for each θ."""
-    total = np.zeros(len(thetas))
+    likelihood, total = find_likelihood(model), np.zeros(len(thetas))
     for batch in blocks:
-        if model.host:
-            total = total + numerical.value_sums(model, thetas, batch)
-        else:
-            total = total + np.asarray(block_values(model, thetas, *fill_up(batch, size, np.float64)))
+        total = total + likelihood.sum_values(thetas, batch, size)
     return total

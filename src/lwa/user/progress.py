@@ -1,49 +1,120 @@
-"""What a user sees while it runs, and how they stop it."""
+"""What a run shows while it goes on: its bars, its stopwatch, and how Ctrl-C ends it."""
 
+import os
 import signal
-import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING
 
-from lwa.user.stopwatch import Stopwatch
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+SHORTEST_STAGE = 0.05
+"""Seconds below which `format_stages` leaves a stage out."""
+
+
+class Stopwatch:
+    """Seconds per stage, in the order in which stages first began.
+
+    A stage inside another takes its seconds out of the outer one, so the stages add up to the time that went by.
+
+    Examples
+    --------
+    >>> from lwa.user.progress import Stopwatch
+    >>> stages = Stopwatch()
+    >>> with stages("planning"), stages("compiling"):
+    ...     pass
+    >>> list(stages.seconds)
+    ['planning', 'compiling']
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.seconds: dict[str, float] = {}
+        self._clock, self._since, self._open = clock, clock(), [""]
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        """Count the time of the `with` block as this stage."""
+        self._turn()
+        self._open.append(stage)
+        self.seconds.setdefault(stage, 0.0)
+        try:
+            yield
+        finally:
+            self._turn()
+            self._open.pop()
+
+    def add(self, stage: str, seconds: float) -> None:
+        """Add seconds that were measured elsewhere."""
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+
+    @property
+    def record(self) -> dict[str, float]:
+        """Seconds per stage, rounded, as a run saves them."""
+        return {stage: round(seconds, 3) for stage, seconds in self.seconds.items()}
+
+    def _turn(self) -> None:
+        now = self._clock()
+        if stage := self._open[-1]:
+            self.seconds[stage] += now - self._since
+        self._since = now
+
+
+def format_stages(stages: Mapping[str, float]) -> str:
+    """Return one line: the seconds in total, then per stage, without the shortest ones."""
+    listed = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in stages.items() if seconds >= SHORTEST_STAGE)
+    return f"{sum(stages.values()):.1f} s" + (f": {listed}" if listed else "")
+
+
+def start_stopwatch() -> Stopwatch:
+    """Start the stopwatch of a command; its first stage is what went by since the process began."""
+    stages = Stopwatch()
+    stages.add("imports", read_process_age())
+    return stages
+
+
+def read_process_age() -> float:
+    """Return the seconds since this process began; 0 if the system does not know."""
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError, IndexError, ValueError):
+        return 0.0
 
 
 class Display:
-    """A bar a phase, on standard error; plain lines where rich is not installed; silent where `shown` is False.
+    """One progress bar per phase, on standard error; nothing if `shown` is False.
 
-    Its `stages` say where the time goes.
+    Its `stages` record where the time goes.
     """
 
     def __init__(self, shown: bool, stages: Stopwatch | None = None) -> None:
-        self.shown, self.bars = shown, rich_bars() if shown else None
+        self.bars = make_bars() if shown else None
         self.stages = stages or Stopwatch()
-        self.tasks: dict[str, Any] = {}
+        self.tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> "Display":
-        """Begin to draw."""
+        """Start to draw the bars."""
         if self.bars is not None:
             self.bars.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave the last state of the bars on the screen."""
+        """Stop, and leave the last state of the bars on the screen."""
         if self.bars is not None:
             self.bars.stop()
 
     def say(self, text: str) -> None:
-        """One line above the bars, if there is anything to say."""
-        if not text:
-            return
-        if self.bars is not None:
+        """Print one line above the bars, unless it is empty."""
+        if text and self.bars is not None:
             self.bars.console.print(text, highlight=False, markup=False)  # a name such as beta[x] is no markup
-        elif self.shown:
-            print(text, file=sys.stderr)
 
     def show(self, phase: str, done: int, total: int, note: str = "") -> None:
-        """Move a phase's bar, making it on first use."""
+        """Move the bar of a phase; its first call makes the bar."""
         if self.bars is None:
             return
         if phase not in self.tasks:
@@ -51,64 +122,63 @@ class Display:
         self.bars.update(self.tasks[phase], completed=done, total=total, note=note)
 
 
-def rich_bars() -> Any:
-    """Rich's bars; None where it is not installed: a run needs none."""
-    try:
-        from rich import progress
-        from rich.console import Console
-    except ImportError:
-        return None
-    return progress.Progress(
+def make_bars() -> "Progress":
+    """Return the bars of a display, drawn by rich."""
+    from rich import progress
+    from rich.console import Console
+
+    columns = [
         progress.TextColumn("{task.description:<14}"),
         progress.BarColumn(bar_width=24),
         progress.MofNCompleteColumn(),
         progress.TimeElapsedColumn(),
         progress.TimeRemainingColumn(),
         progress.TextColumn("{task.fields[note]}"),
-        console=Console(stderr=True),
-    )
+    ]
+    return progress.Progress(*columns, console=Console(stderr=True))
 
 
 @contextmanager
-def shown(progress: bool | Display) -> Iterator[Display]:
-    """A display of its own, or the one that is already on the screen."""
+def open_display(progress: bool | Display) -> Iterator[Display]:
+    """Yield a new display, or the given one if it is already on the screen."""
     display = progress if isinstance(progress, Display) else Display(progress)
     with nullcontext() if display is progress else display:
         yield display
 
 
-SIGNALS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
-"""What ends a run early, and what a run that it ended is called."""
+REASONS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+"""Signals that end a run early, and how the run then says why it stopped."""
 
 
 class Interruption:
-    """Whether Ctrl-C was pressed, or the system asked the process to end, and how to say it."""
+    """Whether Ctrl-C was pressed or the system asked the process to end: `asked` is then one of `REASONS`, else ""."""
 
     def __init__(self) -> None:
         self.asked = ""
 
 
 @contextmanager
-def interruptible() -> Iterator[Interruption]:
-    """Ctrl-C and SIGTERM end the run at the next block and keep what is there; a second one acts at once.
+def catch_interrupts() -> Iterator[Interruption]:
+    """Let Ctrl-C and SIGTERM end a run at its next block, with what it has; a second signal acts at once.
 
-    Signals reach the main thread alone: elsewhere this does nothing, and whoever owns the main thread decides. So it is
-    where a handler is in place that Python did not install (None), which could not be put back.
+    Only the main thread receives signals: in another thread this does nothing, and the owner of the main thread
+    decides. It also does nothing if a handler that Python did not install (None) is in place, since that could not be
+    restored.
     """
     interruption = Interruption()
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    before = {number: signal.getsignal(number) for number in REASONS}
     if threading.current_thread() is not threading.main_thread() or None in before.values():
         yield interruption
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
-        interruption.asked = SIGNALS[signal.Signals(number)]
+        interruption.asked = REASONS[signal.Signals(number)]
         signal.signal(number, before[signal.Signals(number)])
 
-    for number in SIGNALS:
+    for number in REASONS:
         signal.signal(number, handle)
     try:
         yield interruption
     finally:
-        for number in SIGNALS:
+        for number in REASONS:
             signal.signal(number, before[number])

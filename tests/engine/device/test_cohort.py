@@ -7,12 +7,12 @@ import pytest
 import lwa
 from lwa.engine.device.subsets import SubsetsOnDevice
 from lwa.errors import LwaWarning
-from lwa.rivals.demo import logistic
+from lwa.rivals.problems import simulate_logistic
 from lwa.rows import as_rows
 from lwa.targets.reference import find_reference
 
 N, D = 4000, 3
-MODEL, DATA, _ = logistic(N, D, seed=1)
+MODEL, DATA, *_ = simulate_logistic(N, seed=1, parameters=D)
 OPTIONS = {"subset_size": 40, "tune": 64, "seed": 3, "progress": False}
 
 
@@ -79,7 +79,7 @@ def test_a_run_is_taken_up_to_the_same_bits(device, tmp_path):
 @pytest.mark.slow
 def test_a_model_that_registers_do_not_hold(device):
     """Subsets of 4,000 rows: an ordinary program plays them."""
-    model, data, _ = logistic(20_000, D, seed=1)
+    model, data, *_ = simulate_logistic(20_000, seed=1, parameters=D)
     fit = lwa.sample(model, data, **(OPTIONS | {"subset_size": 4000, "chains": 2, "draws": 10}))
     assert fit.posterior["beta"].shape == (2, 10, D)
     assert np.isfinite(fit.sample_stats["lp"]).all()

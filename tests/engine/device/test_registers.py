@@ -15,8 +15,8 @@ from lwa.engine.device.resident import PASS_ROWS, chain_keys, draw_page, put_row
 from lwa.engine.device.subsets import rounded
 from lwa.engine.device.xla_loop import Place, Played, play_together
 from lwa.kernels import HMC, Autoregressive, Independence, RandomWalk
-from lwa.kernels.kernel import Info
-from lwa.rivals.demo import logistic
+from lwa.kernels.kernel import MoveInfo
+from lwa.rivals.problems import simulate_logistic
 from lwa.rows import as_rows
 from lwa.targets.calibration import expansion_of
 from lwa.targets.reference import find_reference
@@ -26,7 +26,7 @@ N, D, CHAINS, MOVES = 300, 3, 4, 12
 
 
 def setting(kernel, n, k, every, second_order=True):
-    model, data, _ = logistic(N, D, seed=1)
+    model, data, *_ = simulate_logistic(N, seed=1, parameters=D)
     rows = as_rows(data)
     reference = find_reference(model, rows, np.zeros(D), 1)
     expansion = expansion_of(reference, second_order=second_order) if second_order else None
@@ -52,7 +52,7 @@ def setting(kernel, n, k, every, second_order=True):
 
 def room(every):
     shape = (CHAINS, MOVES)
-    info = Info(jnp.zeros(shape), jnp.zeros(shape, bool), jnp.zeros(shape, bool), jnp.zeros(shape, jnp.int32), {})
+    info = MoveInfo(jnp.zeros(shape), jnp.zeros(shape, bool), jnp.zeros(shape, bool), jnp.zeros(shape, jnp.int32), {})
     return Played(
         Draw(jnp.zeros((*shape, D), jnp.float32), jnp.zeros(shape), info), jnp.zeros((CHAINS, MOVES // every), bool)
     )

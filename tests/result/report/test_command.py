@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import lwa
-from lwa.result.report.page import page
+from lwa.result.report.page import build_page
 from tests.result.report.made import certificate, fit
 
 
@@ -19,7 +19,7 @@ def test_a_saved_run_is_reported_into_its_folder(call, saved):
     code, out, err = call("report", saved)
     assert (code, err) == (0, "")
     assert out == f"Wrote {saved / 'report.html'}\n"
-    assert (saved / "report.html").read_text(encoding="utf-8") == page(lwa.load(saved))
+    assert (saved / "report.html").read_text(encoding="utf-8") == build_page(lwa.load(saved))
     assert call("report", saved)[0] == 0  # and again
     fit(seed=1).save(saved)  # a report is no obstacle to a new run
     assert (saved / "report.html").exists()

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lwa.result.report.page import page
+from lwa.result.report.page import build_page
 from tests.result.report.made import certificate, fit
 
 CHROMIUM = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
@@ -93,7 +93,7 @@ def test_the_browser_shows_the_verdict_and_has_no_complaint(tmp_path):
 
 @pytest.mark.parametrize("width", [pytest.param(1280, marks=SLOW), 390, pytest.param(320, marks=SLOW)])
 def test_the_page_never_scrolls_sideways(tmp_path, many, width):
-    told = measured(tmp_path, page(many), width, "--window-size=1400,1000")
+    told = measured(tmp_path, build_page(many), width, "--window-size=1400,1000")
     assert told["client"] == width
     assert told["scroll"] <= width
     assert told["wide"] == []
@@ -103,7 +103,7 @@ def test_the_page_never_scrolls_sideways(tmp_path, many, width):
 
 @SLOW
 def test_light_and_dark(tmp_path):
-    text = page(fit())
+    text = build_page(fit())
     light, dark = (measured(tmp_path, text, 800, option) for option in (LIGHT, DARK))
     assert brightness(light["paper"]) > 200 > 100 > brightness(light["ink"])
     assert brightness(dark["ink"]) > 200 > 100 > brightness(dark["paper"])
@@ -137,7 +137,7 @@ def test_pictures_and_print(tmp_path, many):
 
 @SLOW
 def test_a_complaint_would_be_heard(tmp_path):
-    text = page(fit()).replace("</main>", "<script>alert(1)</script></main>")
+    text = build_page(fit()).replace("</main>", "<script>alert(1)</script></main>")
     (tmp_path / "page.html").write_text(text, encoding="utf-8")
     with pytest.raises(AssertionError, match="CONSOLE"):
         browse(tmp_path, tmp_path / "page.html", "--dump-dom")

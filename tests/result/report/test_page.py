@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import lwa
-from lwa.result.report.data import read
-from lwa.result.report.page import page
+from lwa.result.report.data import collect_data
+from lwa.result.report.page import build_page
 from tests.result.report.made import SETTINGS, Cells, Page, certificate, fit, repeated
 from tests.support import MODEL, SEVERAL, Y, run, sample
 
@@ -44,7 +44,7 @@ def certified():
 
 @pytest.fixture(scope="module")
 def text(certified):
-    return page(certified)
+    return build_page(certified)
 
 
 # The verdict
@@ -60,7 +60,7 @@ def text(certified):
 )
 def test_the_verdict_comes_first(given, outcome, headline):
     made = fit(certified=given)
-    found = sound(page(made))
+    found = sound(build_page(made))
     assert given.outcome == outcome
     assert found.of("verdict-headline") == headline
     assert found.of("verdict-words") == given.verdict
@@ -69,11 +69,11 @@ def test_the_verdict_comes_first(given, outcome, headline):
 
 
 def test_without_a_certificate_the_page_says_what_to_type():
-    found = sound(page(fit()))
+    found = sound(build_page(fit()))
     assert found.of("verdict-headline") == "Not certified"
     assert "lwa.certify(model, data, fit)" in found.of("verdict-words")
     assert found.having("section", id="verdict")[0]["data-outcome"] == "none"
-    assert "exact" in sound(page(fit(exact=True))).of("verdict-words")
+    assert "exact" in sound(build_page(fit(exact=True))).of("verdict-words")
 
 
 # Numbers
@@ -101,9 +101,9 @@ def test_the_table_is_the_summary(certified, text):
 
 def test_names_are_arviz_own_whatever_the_shape():
     several = sample(SEVERAL, thinning=1)
-    assert read(several).names == list(several.summary().index)
-    found = sound(page(several))
-    for name in read(several).names:
+    assert collect_data(several).names == list(several.summary().index)
+    found = sound(build_page(several))
+    for name in collect_data(several).names:
         assert name in found.of("table")
         assert name in found.of("forest")
         assert name in found.of("densities")
@@ -115,7 +115,7 @@ def test_what_mixes_badly_is_marked_and_explained():
     rng = np.random.default_rng(1)
     apart = rng.normal(size=(4, 500)) + 3.0 * np.arange(4)[:, None]
     slow = np.cumsum(rng.normal(size=(4, 500)), axis=1)
-    found = sound(page(fit({"good": rng.normal(size=(4, 500)), "apart": apart, "slow": slow})))
+    found = sound(build_page(fit({"good": rng.normal(size=(4, 500)), "apart": apart, "slow": slow})))
     assert "Chains disagree on apart, slow: R-hat is above 1.01. Pass a longer tune" in found.of("warnings")
     assert len(found.having("td", class_="flag")) >= 4
     assert found.having("a", href="#warnings")[0]["class"] == "flag"
@@ -123,8 +123,8 @@ def test_what_mixes_badly_is_marked_and_explained():
 
 def test_many_chains_make_no_more_lines_than_can_be_seen():
     many = fit(chains=300, draws=20)
-    found = sound(page(many))
-    head, *lines = Cells(page(many)).rows["table"]
+    found = sound(build_page(many))
+    head, *lines = Cells(build_page(many)).rows["table"]
     assert head == ["parameter", "mean", "sd", "89 % from", "to", "ESS", "R-hat"]
     assert len(lines) == 3
     for section in ("densities", "chains"):
@@ -133,22 +133,22 @@ def test_many_chains_make_no_more_lines_than_can_be_seen():
     assert len(lines) == 16 * 4  # traces of three parameters, and of U's distance
     assert "chain 18" in found.of("densities")  # the second of them
     assert found.of("warnings") == "WarningsNothing to warn of."  # 6,000 draws, if only 20 a chain
-    assert "fewer than 1,600 effective draws in all" in sound(page(fit(chains=100, draws=2))).of("warnings")
+    assert "fewer than 1,600 effective draws in all" in sound(build_page(fit(chains=100, draws=2))).of("warnings")
 
 
 def test_one_draw_of_each_of_many_chains():
-    assert "beta[0]" in sound(page(fit(chains=2000, draws=1))).of("table")
+    assert "beta[0]" in sound(build_page(fit(chains=2000, draws=1))).of("table")
 
 
 def test_warnings_of_the_run_are_told():
-    found = sound(page(fit(warnings=["Only 2 % of <the moves> were accepted. Pass a longer tune."])))
+    found = sound(build_page(fit(warnings=["Only 2 % of <the moves> were accepted. Pass a longer tune."])))
     assert "Only 2 % of <the moves> were accepted. Pass a longer tune." in found.of("warnings")
     assert "1 warning" in found.text
-    assert sound(page(fit())).of("warnings") == "WarningsNothing to warn of."
+    assert sound(build_page(fit())).of("warnings") == "WarningsNothing to warn of."
 
 
 def test_the_same_run_gives_the_same_page(certified, text):
-    assert page(certified) == text
+    assert build_page(certified) == text
 
 
 # Names
@@ -167,7 +167,7 @@ def test_no_name_breaks_the_page():
         kernel="<u>kernel</u>",
         fingerprint="</code>",
     )
-    found = sound(page(odd))
+    found = sound(build_page(odd))
     for name in [*ODD, "w[<i>one</i>]", "w[two & three]"]:
         assert name in found.of("table")
         assert {"title": name} in found.having("figcaption")
@@ -181,7 +181,7 @@ def test_no_name_breaks_the_page():
 def test_a_hundred_coefficients():
     rng = np.random.default_rng(0)
     scales = np.where(np.arange(100) < 50, 1.0, 1e4)
-    text = page(fit({"beta": scales * rng.normal(np.arange(100.0), 1.0, (4, 400, 100))}))
+    text = build_page(fit({"beta": scales * rng.normal(np.arange(100.0), 1.0, (4, 400, 100))}))
     found = sound(text)
     assert len(text) < 2_000_000
     names = [f"beta[{i}]" for i in range(100)]
@@ -197,7 +197,7 @@ def test_a_hundred_coefficients():
 
 def test_panels_have_an_end():
     rng = np.random.default_rng(0)
-    found = sound(page(fit({"beta": rng.normal(size=(2, 50, 130))})))
+    found = sound(build_page(fit({"beta": rng.normal(size=(2, 50, 130))})))
     assert "30 more parameters have no panel here" in found.of("densities")
     assert "beta[129]" in found.of("table")
 
@@ -208,7 +208,7 @@ def test_panels_have_an_end():
 def test_a_run_without_draws():
     with pytest.warns(lwa.LwaWarning, match="the budget was spent"):
         none = run(budget=lwa.RowReads(1))
-    found = sound(page(none))
+    found = sound(build_page(none))
     assert [attributes["id"] for attributes in found.having("section")] == ["verdict", "rows", "warnings", "settings"]
     assert "Not certified" in found.text
     assert "No draws were kept" in found.of("warnings")
@@ -218,7 +218,7 @@ def test_a_run_without_draws():
 
 @pytest.mark.parametrize(("chains", "draws"), [(1, 1), (1, 3), (2, 5), (1, 200), (12, 40)])
 def test_few_chains_few_draws_or_many_chains(chains, draws):
-    found = sound(page(fit(chains=chains, draws=draws)))
+    found = sound(build_page(fit(chains=chains, draws=draws)))
     assert "beta[1]" in found.of("table")
     assert "sigma" in found.of("chains")
 
@@ -228,7 +228,7 @@ def test_draws_that_stand_still_or_are_not_finite():
     broken = rng.normal(size=(4, 100))
     broken[0, :3] = np.nan, np.inf, -np.inf
     still = {"still": np.ones((4, 100)), "never": np.full((4, 100), np.nan), "broken": broken, "flag": broken > 0}
-    found = sound(page(fit(still | {"one": np.concatenate([np.ones((1, 100)), rng.normal(size=(3, 100))])})))
+    found = sound(build_page(fit(still | {"one": np.concatenate([np.ones((1, 100)), rng.normal(size=(3, 100))])})))
     assert "All draws are the same, or none is finite." in found.of("densities")
     for name in still:
         assert name in found.of("table")
@@ -240,7 +240,7 @@ def tiny():
 
 
 def test_a_saved_run_has_the_same_page_but_for_how_to_certify_it(tiny, tmp_path):
-    live, loaded = page(tiny), page(lwa.load(tiny.save(tmp_path / "run")))
+    live, loaded = build_page(tiny), build_page(lwa.load(tiny.save(tmp_path / "run")))
     mine, theirs = sound(live), sound(loaded)
     for name in IDS:
         if name != "verdict":
@@ -253,19 +253,19 @@ def test_a_saved_run_has_the_same_page_but_for_how_to_certify_it(tiny, tmp_path)
 def test_certified_before_it_is_reported(tiny, tmp_path):
     found = tiny.certify(progress=False)
     for one in (tiny, lwa.load(tiny.save(tmp_path / "run"))):
-        assert sound(page(one)).of("verdict-words") == found.verdict
+        assert sound(build_page(one)).of("verdict-words") == found.verdict
 
 
 def test_a_polished_run(tiny):
     polished = tiny.polish(passes=1, draws=50, progress=False)
-    found = sound(page(polished))
+    found = sound(build_page(polished))
     assert "1 passes over all rows" in found.of("rows") or "2 passes over all rows" in found.of("rows")
     assert "all 200: every kept draw was decided by a pass over all rows" in found.of("rows")
 
 
 def test_a_rivals_run():
     made = lwa.rivals.sample("metropolis", MODEL, Y, draws=100, tune=50, chains=2, seed=3, progress=False)
-    found = sound(page(made))
+    found = sound(build_page(made))
     assert "metropolis" in found.of("rows")
     assert "Draws are of" in found.of("rows")
     assert "Subset" not in found.of("rows")
@@ -286,17 +286,17 @@ def test_a_constrained_model():
     )
     made = sample(model, draws=100, thinning=1, target="calibrated", subset_size=100)
     verdict = made.certify(progress=False).verdict
-    found = sound(page(made))
+    found = sound(build_page(made))
     assert found.of("verdict-words") == verdict
     assert "log(sigma)" in found.of("verdict")
-    assert [line[0] for line in Cells(page(made)).rows["table"]] == ["parameter", "mu", "sigma"]
+    assert [line[0] for line in Cells(build_page(made)).rows["table"]] == ["parameter", "mu", "sigma"]
     assert "No statistic compares subsets here" in found.of("rows")
 
 
 def test_subsets_of_groups_are_told_in_groups():
     model = lwa.Model(lambda mu, rows: -0.5 * (rows["y"] - mu) ** 2, lambda mu: -0.005 * mu**2, 0.0, groups="subject")
     made = sample(model, {"y": Y, "subject": np.arange(len(Y)) // 4}, subset_size=10, thinning=1, target="calibrated")
-    words = sound(page(made)).of("rows")
+    words = sound(build_page(made)).of("rows")
     assert "10 of 50 groups (20 %)" in words
     assert "a subset holds whole groups; there are 50, of 200 rows" in words
     assert "Distinct groups visited" in words
@@ -308,7 +308,7 @@ def test_subsets_of_groups_are_told_in_groups():
 def test_report_writes_and_returns_the_path(certified, tmp_path, monkeypatch):
     path = certified.report(tmp_path / "new" / "page.html")
     assert path == tmp_path / "new" / "page.html"
-    assert path.read_text(encoding="utf-8") == page(certified)
+    assert path.read_text(encoding="utf-8") == build_page(certified)
     assert certified.report(str(path)) == path  # a report may be written again
     monkeypatch.chdir(tmp_path)
     assert certified.report().name == "report.html"

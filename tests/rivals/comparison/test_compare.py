@@ -11,7 +11,7 @@ from lwa.rivals.comparison import Comparison, Line, Lwa
 from lwa.rivals.comparison.compare import labelled
 from lwa.rivals.comparison.error_in_time import Moments, curve, estimates
 from lwa.rivals.comparison.methods import method_of
-from lwa.rivals.problems import arma_series, simulate
+from lwa.rivals.problems import simulate, simulate_arma
 
 Y = np.random.default_rng(0).normal(3.0, 1.0, 2000)
 MODEL = lwa.Model(lambda mu, y: -0.5 * (y - mu) ** 2, lambda mu: -0.5 * (mu / 10.0) ** 2, init=0.0)
@@ -70,7 +70,7 @@ def test_a_method_without_what_it_needs_is_listed_with_the_reason(found):
 
 @pytest.mark.slow
 def test_methods_for_independent_rows_are_out_on_a_series():
-    found = compare("auto", lwa.arma(1, 1, sigma=1.0), arma_series(1000, 1), budget=lwa.RowReads(10**6))
+    found = compare("auto", lwa.arma(1, 1, sigma=1.0), simulate_arma(1000, 1).data, budget=lwa.RowReads(10**6))
     ran = [line.method for line in found.ran]
     assert ran == ["lwa, n = 100", "lwa, exact, n = 100", "metropolis", "delayed_acceptance"]
     out = {line.method: line.reason for line in found.lines if line.reason}

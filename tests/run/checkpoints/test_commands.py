@@ -74,7 +74,7 @@ def test_a_fit_that_is_terminated_goes_on_to_the_same_draws(call, place, at_bloc
     code, out, err = call(*FIT, "--draws", "3000")
     assert (code, out) == (143, "")
     told = re.search(
-        r"lwa: Terminated with (\d+) draws a chain, kept in runs/fit\. lwa resume runs/fit goes on\.\n", err
+        r"lwa: Terminated with (\d+) draws per chain, saved in runs/fit\. Continue with: lwa resume runs/fit\n", err
     )
     assert told
     assert "Traceback" not in err
@@ -117,7 +117,7 @@ def test_terminated_during_tune(call, place, at_block):  # noqa: F811
     at_block(2, terminate)
     code, out, err = call(*FIT, "--draws", "50")
     assert (code, out) == (143, "")
-    assert "Terminated with 0 draws a chain" in err
+    assert "Terminated with 0 draws per chain" in err
     assert re.search(r"tune +│ 232 of 300 moves", call("watch", RUN)[1])
     assert call("resume", RUN, *QUICK)[0] == 0
     assert call(*FIT, "--draws", "50", "--out", "runs/whole")[0] == 0
@@ -167,7 +167,7 @@ def test_data_that_changed_are_refused_by_name(call, place, at_block):  # noqa: 
 def test_watching_ends_with_the_run(tmp_path, monkeypatch, capsys):
     lwa.sample(PLAIN, Y, subset_size=50, draws=20, tune=20, seed=1, progress=False, checkpoint=tmp_path / "run")
     looks = iter([True, True, True, True])
-    monkeypatch.setattr(watching, "goes_on", lambda _: next(looks, False))
+    monkeypatch.setattr(watching, "is_running", lambda _: next(looks, False))
     monkeypatch.setattr(watching, "SECONDS", 0.0)
     monkeypatch.setattr(watching, "Console", lambda: Console(force_terminal=True, width=100))
     watching.follow(tmp_path / "run", once=False)
@@ -184,7 +184,7 @@ def test_what_cannot_be_resumed(call, place):  # noqa: F811
     lwa.sample(PLAIN, Y, subset_size=50, draws=20, tune=20, seed=1, progress=False).save("saved")
     assert "saved holds no checkpoint" in refused(call, "resume", "saved")
     lwa.sample(PLAIN, Y, subset_size=50, draws=20, tune=20, seed=1, progress=False, checkpoint="mine")
-    assert "mine holds a run that was begun in Python" in refused(call, "resume", "mine")
+    assert "mine holds a run that was started in Python" in refused(call, "resume", "mine")
     assert "mine has 20 draws already" not in call("watch", "mine")[1]
     assert call(*FIT, "--draws", "20")[0] == 0
     assert "runs/fit has 20 draws already. Pass --draws 20 or more." in refused(call, "resume", RUN, "--draws", "3")
@@ -216,7 +216,7 @@ def test_a_numpyro_model_is_named_again(call, place, at_block):  # noqa: F811
     (place / "mine.py").write_text("__import__('pathlib').Path('ran').touch()\n" + MODELS)
     sys.modules.pop("mine")
     assert "Pass the same: --numpyro mine:normal." in refused(call, "resume", RUN)
-    assert "was begun with --numpyro mine:normal" in refused(call, "resume", RUN, "--numpyro", "mine:other")
+    assert "was started with --numpyro mine:normal" in refused(call, "resume", RUN, "--numpyro", "mine:other")
     assert not Path("ran").exists()
     assert call("resume", RUN, "--numpyro", "mine:normal", *QUICK)[0] == 0
     assert lwa.load(RUN).draws == 2000
@@ -262,7 +262,7 @@ def test_no_memory(call, place, at_block, monkeypatch):  # noqa: F811
 
     with monkeypatch.context() as patched:
         patched.setattr("lwa.run.sample.prepare_or_fall_back", none)
-        assert refused(call, *FIT).startswith("lwa: No memory was left: cannot allocate 9 bytes. Pass a smaller")
+        assert refused(call, *FIT).startswith("lwa: Out of memory: cannot allocate 9 bytes. Pass a smaller")
     assert not RUN.exists()
     with monkeypatch.context() as patched:
         at_block(8, lambda: patched.setattr(Player, "play", none))

@@ -66,9 +66,9 @@ def test_a_damaged_state_costs_one_generation_and_is_said(damage, ending, tmp_pa
 
 def test_draws_that_were_cut_off_cost_one_generation(ending, tmp_path):  # noqa: F811
     folder = begun(tmp_path / "run", ending, blocks=8)
-    counts = [one.head["stream"]["draws"] for one, _ in generations.generations(folder)]
+    counts = [one.head["stream"]["draws"] for one, _ in generations.read_generations(folder)]
     assert counts[0] > counts[1]
-    draws = folder / stream.FILE
+    draws = folder / stream.STREAM_FILE
     os.truncate(draws, draws.stat().st_size - 1)
     with pytest.warns(lwa.LwaWarning, match="does not hold the draws"):
         fit = resumed(folder, draws=2000)
@@ -121,7 +121,7 @@ def test_a_disk_that_takes_no_more_ends_the_run_with_all_its_draws(where, error,
             left[0] = 1
             patched.setattr(stream.Stream, "append", guarded(stream.Stream.append))
         else:
-            patched.setattr(keeping, "write", guarded(keeping.write))
+            patched.setattr(keeping, "write_generation", guarded(keeping.write_generation))
         with pytest.warns(lwa.LwaWarning, match=rf"Cannot write a checkpoint .*{os.strerror(error)}.* goes on from"):
             fit = lwa.sample(PLAIN, Y, checkpoint=folder, **OPTIONS | {"draws": 10**5})
     assert fit.draws > lwa.load(folder).draws > 0
@@ -314,7 +314,7 @@ CHILD = """
     from pathlib import Path
     import lwa
     from lwa.checkpoints import keeping
-    from lwa.run_folder import generations
+    from lwa.storage import atomic
     from tests.run.checkpoints.test_faults import OPTIONS, PLAIN, Y
 
     def die(*_):
@@ -328,13 +328,13 @@ CHILD = """
         if sys.argv[2] == "before the draws":
             keeping.Stream.append = die
         if sys.argv[2] == "between draws and state":
-            keeping.write = die
+            keeping.write_generation = die
         if sys.argv[2] == "half of the state":
-            generations.os.fsync = half_of_it
+            atomic.os.fsync = half_of_it
         if sys.argv[2] == "before the state has its name":
             Path.replace = die
         if sys.argv[2] == "after it":
-            generations.sync_folder = die
+            atomic.sync_folder = die
 
     usual = keeping.Folder.keep
 
@@ -395,7 +395,7 @@ def test_a_file_that_shrinks_under_a_run_is_noticed_and_the_run_goes_on_once_it_
     )  # fmt: skip
     try:
         until = time.monotonic() + 120
-        while not any(one is not None and one.head["stream"]["draws"] for one, _ in generations.generations(folder)):
+        while not any(one is not None and one.head["stream"]["draws"] for one, _ in generations.read_generations(folder)):
             assert process.poll() is None, process.communicate()[1]
             assert time.monotonic() < until
             time.sleep(0.1)

@@ -43,10 +43,10 @@ def pickled(path):
 
 def rewritten(folder, change):
     """The same states with another head or other arrays, and checksums that fit."""
-    for generation, _ in list(generations.generations(folder)):
+    for generation, _ in list(generations.read_generations(folder)):
         head, arrays = copy.deepcopy(generation.head), dict(generation.arrays)
         change(head, arrays)
-        generations.write(folder, generation.number, head, arrays)
+        generations.write_generation(folder, generation.number, head, arrays)
 
 
 def asked(name, value):
@@ -208,7 +208,7 @@ def test_a_segment_that_promises_more_than_there_is(run):
         lwa.load(run)
 
 
-@pytest.mark.parametrize("name", ["draws.rows", "state.partial", "manifest.json.partial", "state-00000009.lwa"])
+@pytest.mark.parametrize("name", ["draws.rows", "state.partial", "manifest.json.partial", "state-00000009.lwa", ".lock"])
 def test_a_link_is_not_written_through(name, run, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     (run / name).unlink(missing_ok=True)
@@ -285,7 +285,7 @@ def test_rows_of_a_file_that_are_a_pickle(tmp_path):
 
 def test_the_copy_is_sound(run):
     """What the tests above spoil would have worked."""
-    assert stream.FILE in {file.name for file in run.iterdir()}
+    assert stream.STREAM_FILE in {file.name for file in run.iterdir()}
     rewritten(run, lambda *_: None)
     assert facts(run)["state"] == "over"
     assert lwa.resume(run, PLAIN, Y, draws=40, progress=False).draws == 40

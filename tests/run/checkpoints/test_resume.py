@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import lwa
-from lwa.rivals.problems import arma_series
+from lwa.rivals.problems import simulate_arma
 from lwa.run.checkpoints import keeper as keeping
 
 Y = np.random.default_rng(0).normal(3.0, 1.0, 1000).astype(np.float32)
-SERIES = arma_series(2000, 1).astype(np.float32)
+SERIES = simulate_arma(2000, 1).data.astype(np.float32)
 COMMON = {"chains": 4, "seed": 3, "progress": False, "draws": 300, "tune": 500}
 
 

@@ -1,1 +1,1 @@
-"""What a run will cost, before it runs: `lwa plan`."""
+"""What a fit will cost, estimated before it runs: `lwa plan`."""

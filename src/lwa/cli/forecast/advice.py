@@ -1,113 +1,107 @@
-"""What would be better, and what it would gain."""
+"""What to change about a planned run, and what that would gain."""
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lwa.cli.forecast.work import pass_seconds, phase_seconds, total_seconds
+from lwa.cli.forecast.work import estimate_pass, estimate_phases, estimate_total
+from lwa.cli.options import SampleOptions
+from lwa.cli.quantities import format_bytes, format_seconds, round_budget
+from lwa.cli.source import Source
 
 if TYPE_CHECKING:
-    from lwa.cli.fit import Source
     from lwa.cli.forecast.forecast import Forecast
 
-FEWEST, A_PARAMETER = 100, 10
-"""Rows of a subset, and rows for each parameter, with which the calibrated target is accurate (docs/accuracy.md)."""
-DEAR = 10.0
-"""Times as long as the calibrated run that exact=True may take."""
-CHEAP = 1.5
+FEWEST_SUBSET_ROWS, ROWS_PER_PARAMETER = 100, 10
+"""Rows of a subset, and rows per parameter, with which the calibrated target is accurate (docs/accuracy.md)."""
+EXPENSIVE = 10.0
+"""A run with --exact that takes this many times as long is not worth it: the advice is to leave --exact out."""
+AFFORDABLE = 1.5
+"""A run with --exact that takes up to this many times as long is recommended."""
 
 
-def advise(found: "Forecast", source: "Source", options: Mapping[str, Any], *, room: int) -> list[str]:
-    """A sentence a choice."""
-    told = [on_size(found, options), on_exact(found, options), on_conversion(found, source, room), on_workers(found)]
-    return [one for one in [*told, on_budget(found, options)] if one]
+def advise(found: "Forecast", source: Source, options: SampleOptions, *, room: int) -> list[str]:
+    """Return one sentence per choice; `room` is the free bytes on the disk of the cache."""
+    advice = [
+        advise_on_size(found, options),
+        advise_on_exact(found, options),
+        advise_on_conversion(found, source, room),
+        advise_on_workers(found),
+        advise_on_budget(found, options),
+    ]
+    return [sentence for sentence in advice if sentence]
 
 
-def on_size(found: "Forecast", options: Mapping[str, Any]) -> str:
-    """Rows of a subset."""
-    least = math.ceil(max(FEWEST, A_PARAMETER * found.parameters) / 100) * 100
+def advise_on_size(found: "Forecast", options: SampleOptions) -> str:
+    """Advise on the rows per subset."""
+    least = math.ceil(max(FEWEST_SUBSET_ROWS, ROWS_PER_PARAMETER * found.parameters) / 100) * 100
     n, N = found.subset_size, found.work.rows
     if options["target"] not in ("calibrated", "auto"):
-        return f"--target {options['target']} needs subsets as large as time allows; calibrated needs {least:,} rows."
+        wanted = f"--target calibrated needs only {least:,} rows per subset."
+        return f"--target {options['target']} needs subsets as large as time allows; {wanted}"
     if n < min(least, N):
-        return f"Pass --subset-size {min(least, N)}: {found.parameters} parameters want ten rows each, and 100 in all."
+        return (
+            f"Pass --subset-size {min(least, N)}: accurate draws of {found.parameters} parameters need ten rows per "
+            "parameter, and at least 100."
+        )
     if n > 10 * least:
-        return f"--subset-size {least} would do for {found.parameters} parameters, and moves would cost less."
+        return f"--subset-size {least} is enough for {found.parameters} parameters, and steps would take less time."
     return f"--subset-size {n} is enough for {found.parameters} parameters."
 
 
-def on_exact(found: "Forecast", options: Mapping[str, Any]) -> str:
-    """Whether to correct every draw by all rows."""
-    one = pass_seconds(found.work, found.costs, "exact", cold=False)
-    in_all = phase_seconds(found.work, found.costs)
+def advise_on_exact(found: "Forecast", options: SampleOptions) -> str:
+    """Advise on correcting every draw by all rows."""
+    one = estimate_pass(found.work, found.costs, "exact", cold=False)
+    in_all = estimate_phases(found.work, found.costs)
     without = sum(seconds for phase, seconds in in_all.items() if phase != "exact")
     corrected = without + (found.draws + 1) * one
     if options["exact"]:
-        if corrected > DEAR * without:
+        if corrected > EXPENSIVE * without:
             return (
-                f"Without --exact it takes {spoken(without)} instead of {spoken(corrected)}: calibrated draws, which "
-                "the certificate judges, and fit.polish() corrects in a few passes."
+                f"Leave --exact out: the fit takes {format_seconds(without)} instead of {format_seconds(corrected)}. "
+                "The certificate measures the error that remains, and fit.polish() corrects it in a few passes."
             )
-        return f"--exact costs {spoken(one)} a draw: affordable here."
-    if corrected <= CHEAP * without:
-        return f"--exact would leave no error but Monte Carlo: {spoken(corrected)} in place of {spoken(without)}."
-    return f"Calibrated draws and their certificate will do; --exact would take {spoken(corrected)}."
+        return f"--exact takes {format_seconds(one)} per draw: affordable here."
+    if corrected <= AFFORDABLE * without:
+        return (
+            f"Pass --exact: it leaves no error but Monte Carlo error, in {format_seconds(corrected)} instead of "
+            f"{format_seconds(without)}."
+        )
+    return f"--exact would take {format_seconds(corrected)}. Without it, the certificate measures the remaining error."
 
 
-def on_conversion(found: "Forecast", source: "Source", room: int) -> str:
-    """Whether to convert first."""
+def advise_on_conversion(found: "Forecast", source: "Source", room: int) -> str:
+    """Advise on converting the table first."""
     if not found.work.passes["convert"]:
-        return "The rows can be read at random as they are: there is nothing to convert."
-    took, size = phase_seconds(found.work, found.costs)["convert"], found.work.pass_bytes
+        return "There is nothing to convert: the rows can be read at random as they are."
+    took, size = estimate_phases(found.work, found.costs)["convert"], found.work.pass_bytes
     if size > room:
         return (
-            f"Converted rows take {in_bytes(size)}, and the cache's disk has {in_bytes(room)} left. Set LWA_CACHE to a "
-            "folder on another, or convert into one: lwa convert SOURCE FOLDER."
+            f"The converted rows take {format_bytes(size)}, but the disk of the cache has only {format_bytes(room)} "
+            "left. Set LWA_CACHE to a folder on another disk, or convert to one: lwa convert SOURCE FOLDER."
         )
     where = source.data or source.what
     return (
-        f"The first fit converts {where!r}, {spoken(took)} and {in_bytes(size)} in the cache; later ones of the "
-        "same columns find it there. Convert all columns once, lwa convert SOURCE FOLDER, where formulas will change."
+        f"The first fit converts {where!r}, which takes {format_seconds(took)} and {format_bytes(size)} in the cache; "
+        "later fits with the same columns reuse it. If formulas will change, convert all columns once: "
+        "lwa convert SOURCE FOLDER."
     )
 
 
-def on_workers(found: "Forecast") -> str:
-    """How many machines would help."""
+def advise_on_workers(found: "Forecast") -> str:
+    """Advise on the number of Dask workers."""
     if found.workers == 1:
-        return "One worker: passes are a small part of the time, and more workers would gain less than a tenth."
-    faster = total_seconds(found.work, found.costs, found.workers)
-    return f"Up to {found.workers} workers are worth it: {spoken(faster)} in place of {spoken(found.total)}."
+        return "More workers (--dask) would save less than a tenth of the time."
+    faster = estimate_total(found.work, found.costs, found.workers)
+    return (
+        f"Up to {found.workers} workers (--dask) are worth it: {format_seconds(faster)} instead of "
+        f"{format_seconds(found.total)}."
+    )
 
 
-def on_budget(found: "Forecast", options: Mapping[str, Any]) -> str:
-    """How long tune and sampling may take."""
+def advise_on_budget(found: "Forecast", options: SampleOptions) -> str:
+    """Advise on the time for tuning and sampling."""
     if options["budget"] is not None:
         return ""
-    in_all = phase_seconds(found.work, found.costs)
+    in_all = estimate_phases(found.work, found.costs)
     needed = in_all["moves"] + in_all.get("exact", 0.0)
-    return f"--budget '{rounded_up(2 * needed)}' leaves room for twice what tune and draws are to take."
-
-
-def rounded_up(seconds: float) -> str:
-    """A budget that one would type."""
-    for size, unit in ((1, "s"), (60, "min"), (3600, "h")):
-        for count in (1, 2, 5, 10, 20, 30):
-            if count * size >= seconds:
-                return f"{count} {unit}"
-    return f"{math.ceil(seconds / 3600)} h"
-
-
-def spoken(seconds: float) -> str:
-    """A time as one says it."""
-    for size, unit in ((86_400.0, "days"), (3600.0, "h"), (60.0, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.1f} s" if seconds >= 0.1 else f"{1e3 * seconds:.2g} ms"
-
-
-def in_bytes(count: float) -> str:
-    """A size as one says it."""
-    for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count:.0f} bytes"
+    return f"--budget '{round_budget(2 * needed)}' is a safe time limit: twice what sampling should take, or more."

@@ -1,45 +1,45 @@
-"""A forecast for people."""
+"""Print a forecast for people."""
 
 from rich.console import Console
 from rich.table import Table
 
-from lwa.cli.forecast.advice import in_bytes, spoken
 from lwa.cli.forecast.forecast import Forecast
-from lwa.cli.forecast.work import PHASES
+from lwa.cli.forecast.work import PASS_PURPOSES
+from lwa.cli.quantities import format_bytes, format_seconds
 
 
-def show(found: Forecast, console: Console) -> None:
-    """The table, then what to think of it."""
+def print_forecast(found: Forecast, console: Console) -> None:
+    """Print the table of passes and moves, then warnings and advice."""
     work, seconds = found.work, found.seconds
-    about = "" if found.counted else "about "
+    about = "" if found.counted else "About "
     console.print(
-        f"{about}{work.rows:,} rows of {work.row_bytes} bytes, {found.parameters} parameters; measured on "
-        f"{found.sample_rows:,} of them.",
+        f"{about}{work.rows:,} rows of {work.row_bytes} bytes, {found.parameters} parameters. Measured on a sample of "
+        f"{found.sample_rows:,} rows.",
         highlight=False,
     )
-    table = Table("what", "passes", "bytes", "time", "for")
+    table = Table("stage", "passes over all rows", "bytes read", "time", "purpose")
     for column in table.columns[1:4]:
         column.justify = "right"
-    table.add_row("start", "", "", spoken(seconds["start"]), "imports, compilation")
-    for phase, purpose in PHASES.items():
+    table.add_row("start", "", "", format_seconds(seconds["start"]), "import packages, compile")
+    for phase, purpose in PASS_PURPOSES.items():
         if count := work.passes[phase]:
             size = work.source_bytes if phase == "convert" else work.pass_bytes
-            table.add_row(phase, f"{count:,}", in_bytes(count * size), spoken(seconds[phase]), purpose)
+            table.add_row(phase, f"{count:,}", format_bytes(count * size), format_seconds(seconds[phase]), purpose)
     gathered = work.gathered_rows * work.row_bytes
-    moved = f"{work.moves:,} moves of {work.chains} chains, {1e6 * found.move:.3g} µs a move and chain"
-    table.add_row("moves", "", in_bytes(gathered), spoken(seconds["moves"]), moved, end_section=True)
+    moved = f"draw: {work.moves:,} steps of {work.chains} chains, {1e6 * found.move:.3g} µs per step and chain"
+    table.add_row("sampling", "", format_bytes(gathered), format_seconds(seconds["moves"]), moved, end_section=True)
     passes = sum(work.passes.values())
-    table.add_row("in all", f"{passes:,}", in_bytes(work.bytes_read + gathered), spoken(found.total), "")
+    table.add_row("total", f"{passes:,}", format_bytes(work.bytes_read + gathered), format_seconds(found.total), "")
     console.print(table)
     worth = found.efficiency * found.draws * work.chains
     console.print(
-        f"{found.draws:,} draws a chain, one in {found.thinning} moves, worth about {worth:,.0f} independent ones. "
-        f"Memory: {in_bytes(found.memory)} at the most, files that the system keeps at hand apart.",
+        f"{found.draws:,} draws per chain, one every {found.thinning} steps; together worth about {worth:,.0f} "
+        f"independent draws. Memory: at most {format_bytes(found.memory)}, not counting files that the system caches.",
         highlight=False,
     )
     if work.passes["certificate"]:
-        console.print("Where one pass of the certificate cannot tell, it makes a second.", highlight=False)
-    for one in found.warnings:
-        console.print(f"Warning: {one}", highlight=False, markup=False)
-    for one in found.advice:
-        console.print(f"- {one}", highlight=False, markup=False)
+        console.print("If one pass is too imprecise, the certificate makes a second.", highlight=False)
+    for warning in found.warnings:
+        console.print(f"Warning: {warning}", highlight=False, markup=False)
+    for advice in found.advice:
+        console.print(f"- {advice}", highlight=False, markup=False)

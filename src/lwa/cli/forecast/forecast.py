@@ -1,68 +1,77 @@
-"""The verb: what a run will cost and what to change about it, from a few seconds' measurements."""
+"""The forecast: what a run will do and cost, and what to change about it, from a few seconds of measurements."""
 
 import math
 import shutil
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from lwa.backend.random import as_seed
-from lwa.cli.fit import SUBSET_SIZE, Source, columns_of, quietly
+from lwa.cli.fitting import silence_warnings
 from lwa.cli.forecast.advice import advise
-from lwa.cli.forecast.sampled import Sampled, sampled
-from lwa.cli.forecast.trial import Trial, last_subset, newton_passes, try_out
-from lwa.cli.forecast.work import PHASES, Costs, Work, move_seconds, phase_seconds, total_seconds, worthwhile_workers
-from lwa.cli.parsing import own_object
+from lwa.cli.forecast.newton_passes import count_newton_passes, find_last_subset
+from lwa.cli.forecast.row_sample import RowSample, open_sample
+from lwa.cli.forecast.trial import Trial, run_trial
+from lwa.cli.forecast.work import (
+    PASS_PURPOSES,
+    Costs,
+    Workload,
+    estimate_move,
+    estimate_phases,
+    estimate_total,
+    find_worthwhile_workers,
+)
+from lwa.cli.options import DEFAULT_SUBSET_SIZE, SampleOptions
+from lwa.cli.source import Source
 from lwa.diagnostics.gradients import FEWEST_TRIAL_ROWS, MOST_TRIAL_ROWS, TRIAL_POINTS, TRIAL_SHARE
 from lwa.errors import InputError
-from lwa.models.from_numpyro import from_numpyro
-from lwa.rows.store.places import cache_folder
+from lwa.models.glm import Glm
+from lwa.models.model import Model
+from lwa.rows.store.places import find_rows_cache
 from lwa.run.budget import as_budget
 
 SUMMARY_BYTES = 256 * 2**20
-"""Of the libraries that make the table and the page once there are draws."""
-STATISTICS = 10
-"""Numbers that are kept of a draw besides θ."""
-SLACK = 1.1
-"""Allocators keep some of what they were given back."""
+"""Bytes of the libraries that make the table and the report."""
+NUMBERS_PER_DRAW = 10
+"""Numbers that a run keeps per draw besides θ."""
+ALLOCATOR_SLACK = 1.1
+"""Factor for memory that allocators hold after it was freed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """What a run will do and cost, and what would be better."""
+    """What a run will do and cost, and advice on what to change."""
 
-    work: Work
+    work: Workload
     costs: Costs
-    counted: bool  # whether the number of rows is known, and not estimated
+    counted: bool  # whether the number of rows is known rather than estimated
     sample_rows: int
     parameters: int
     subset_size: int
     draws: int
     thinning: int
-    efficiency: float  # effective draws a draw
-    memory: float  # bytes of anonymous memory, at the most
-    workers: int  # past which more gain less than a tenth
+    efficiency: float  # effective draws per draw
+    memory: float  # bytes of anonymous memory, an upper bound
+    workers: int  # beyond which more save less than a tenth of the time
     advice: list[str]
     warnings: list[str]
 
     @property
     def seconds(self) -> dict[str, float]:
-        """By phase."""
-        return phase_seconds(self.work, self.costs)
+        """Seconds by phase."""
+        return estimate_phases(self.work, self.costs)
 
     @property
     def total(self) -> float:
-        """Seconds in all."""
-        return total_seconds(self.work, self.costs)
+        """Seconds of the whole run."""
+        return estimate_total(self.work, self.costs)
 
     @property
     def move(self) -> float:
         """Seconds per move and chain."""
-        return move_seconds(self.work, self.costs) / self.work.chains
+        return estimate_move(self.work, self.costs) / self.work.chains
 
-    def as_dict(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+    def as_dict(self) -> dict[str, object]:
+        """Return everything that `lwa plan --json` prints."""
         work = {name: value for name, value in asdict(self.work).items() if name != "passes"}
         return {
             **work,
@@ -87,115 +96,119 @@ class Forecast:
         }
 
 
-def forecast(source: Source, options: Mapping[str, Any], *, certify: bool = True) -> Forecast:
-    """What `lwa fit` with these options will do, without doing it.
+def make_forecast(source: Source, options: SampleOptions, *, certify: bool) -> Forecast:
+    """Forecast `lwa fit` with these options, without a pass over all rows.
 
     Parameters
     ----------
     source
-        Of the model and the data.
+        The model and the data.
     options
-        Those of `lwa.sample`; `subset_size` may be None.
+        Options of `lwa.sample`.
     certify
-        Whether draws will be certified.
+        Whether the draws will be certified.
     """
-    with quietly():
-        if source.numpyro is not None:
-            function = own_object(source.numpyro)
-            with sampled(source.what, columns_of(function), source.missing) as some:
-                return of_sample(from_numpyro(function, some.rows), some, source, options, certify)
-        if source.data is None:
-            raise InputError(
-                f"{source.what!r} came alone. Pass the data and a formula: lwa plan DATA --formula 'y ~ x'."
-            )
-        model = source.regression()
-        with sampled(source.data, sorted(set(model.names)), source.missing) as some:
-            return of_sample(model, some, source, options, certify)
+    source.require_one_model()
+    columns = source.find_columns()
+    wanted = None if columns is None else sorted(set(columns))
+    with silence_warnings(), open_sample(source.table, wanted, source.missing) as some:
+        return forecast_from_sample(source.build_model(some.rows), some, source, options, certify=certify)
 
 
-def of_sample(model: Any, some: Sampled, source: Source, options: Mapping[str, Any], certify: bool) -> Forecast:
-    """From some rows of the data."""
-    N, seed = some.length, as_seed(options["seed"])
-    asked = dict(options) | {"seed": seed, "subset_size": options["subset_size"] or min(SUBSET_SIZE, N)}
-    if isinstance(asked["subset_size"], int) and asked["subset_size"] > N:
-        size = asked["subset_size"]
+def forecast_from_sample(
+    model: Model | Glm, some: RowSample, source: Source, options: SampleOptions, *, certify: bool
+) -> Forecast:
+    """Forecast from a sample of the rows."""
+    N, size = some.length, options["subset_size"]
+    size = min(DEFAULT_SUBSET_SIZE, N) if size is None else size
+    if isinstance(size, int) and size > N:
         raise InputError(f"subset_size={size} exceeds the {N} rows of the data. Pass subset_size <= {N}.")
-    trial = try_out(model, some, asked)
-    told, subsets, d = trial.fit.attributes, trial.problem.subsets, trial.layout.model.dimension
-    n = told["subset_size"] if options["subset_size"] == "auto" else asked["subset_size"]
-    passes = passes_of(trial, some, asked, certify)
-    k = subsets.move.replaced(subsets.n) * n / subsets.size
-    costs = scaled(trial.costs, n / subsets.size)
-    work = Work(
-        N,
-        some.row_bytes,
-        passes,
-        moves=0,  # until it is known how many draws there are to be
+    asked: SampleOptions = {**options, "seed": as_seed(options["seed"]), "subset_size": size}
+    trial = run_trial(model, some, asked)
+    facts, subsets, d = trial.fit.attributes, trial.problem.subsets, trial.layout.model.dimension
+    n = size if isinstance(size, int) else int(facts["subset_size"])
+    costs = scale_move_cost(trial.costs, n / subsets.size)
+    work = Workload(
+        rows=N,
+        row_bytes=some.row_bytes,
+        passes=count_passes(trial, some, asked, certify=certify),
+        moves=0,  # until the number of draws is known
         chains=asked["chains"],
-        gathered=k / subsets.move.every,
+        gathered=subsets.move.replaced(subsets.n) * n / subsets.size / subsets.move.every,
         source_bytes=some.source_bytes,
     )
-    draws, work = with_draws(work, costs, asked, told["thinning"])
-    memory = memory_of(trial, work, draws, d)
+    draws, work = plan_draws(work, costs, asked, facts["thinning"])
     found = Forecast(
-        work, costs, some.counted, len(some.rows), d, n, draws, told["thinning"], trial.efficiency, memory,
-        worthwhile_workers(work, costs), [], [one for one in told["warnings"] if not one.startswith("Stopped early")],
-    )  # fmt: skip
-    return replace(found, advice=advise(found, source, asked, room=shutil.disk_usage(existing(cache_folder())).free))
+        work=work,
+        costs=costs,
+        counted=some.counted,
+        sample_rows=len(some.rows),
+        parameters=d,
+        subset_size=n,
+        draws=draws,
+        thinning=facts["thinning"],
+        efficiency=trial.efficiency,
+        memory=bound_memory(trial, work, draws, d),
+        workers=find_worthwhile_workers(work, costs),
+        advice=[],
+        warnings=[warning for warning in facts["warnings"] if not warning.startswith("Stopped early")],
+    )
+    room = shutil.disk_usage(find_existing_folder(find_rows_cache())).free
+    return replace(found, advice=advise(found, source, asked, room=room))
 
 
-def existing(folder: Path) -> Path:
-    """A folder, or the nearest one above it that is there."""
-    return folder if folder.exists() else existing(folder.parent)
+def find_existing_folder(folder: Path) -> Path:
+    """Return a folder, or the nearest one above it that exists."""
+    return folder if folder.exists() else find_existing_folder(folder.parent)
 
 
-def scaled(costs: Costs, times: float) -> Costs:
-    """A move that reads so many times the rows that it read in the trial."""
+def scale_move_cost(costs: Costs, times: float) -> Costs:
+    """Return the costs if a move reads more rows than in the trial."""
     return replace(costs, move=costs.move * times) if times > 1 else costs
 
 
-def passes_of(trial: Trial, some: Sampled, options: Mapping[str, Any], certify: bool) -> dict[str, int]:
-    """Over all rows, by phase."""
-    calibrated = trial.problem.reference is not None
+def count_passes(trial: Trial, some: RowSample, options: SampleOptions, *, certify: bool) -> dict[str, int]:
+    """Return the number of passes over all rows, by phase."""
+    reference, seed = trial.problem.reference, options["seed"]
+    assert seed is not None
     counts = {
         "convert": int(some.source_bytes > 0),
         "bind": trial.binding,
         "survey": 1,
-        "mode": newton_passes(trial, some.length, options["seed"]) if calibrated else 0,
+        "mode": 0 if reference is None else count_newton_passes(trial.layout, reference, some.length, seed),
         "leverage": int(trial.problem.subsets.leverage is not None),
         "size": int(options["subset_size"] == "auto"),
         "exact": 0,
         "certificate": int(certify),
     }
-    return {phase: counts[phase] for phase in PHASES}
+    return {phase: counts[phase] for phase in PASS_PURPOSES}
 
 
-def with_draws(work: Work, costs: Costs, options: Mapping[str, Any], thinning: int) -> tuple[int, Work]:
-    """Draws a chain, and the moves and the passes that they take."""
+def plan_draws(work: Workload, costs: Costs, options: SampleOptions, thinning: int) -> tuple[int, Workload]:
+    """Return the draws per chain, and the workload with the moves and passes that they take."""
     seconds = as_budget(options["budget"]).seconds
-    tune, exact = options["tune"], options["exact"]
-    scoring = phase_seconds(replace(work, passes={"exact": 1}), costs)["exact"] if exact else 0.0
-    a_draw = thinning * move_seconds(work, costs) + scoring
-    draws = options["draws"]
+    tune, exact, draws = options["tune"], options["exact"], options["draws"]
+    correction = estimate_phases(replace(work, passes={"exact": 1}), costs)["exact"] if exact else 0.0
+    seconds_per_draw = thinning * estimate_move(work, costs) + correction
     if draws == "auto" or seconds < math.inf:
-        spent = min(seconds / 2, tune * move_seconds(work, costs))
-        affordable = max(1, int((seconds - spent) / a_draw))
-        draws = affordable if draws == "auto" else min(draws, affordable)
-    passes = dict(work.passes) | ({"exact": draws + 1} if exact else {})
-    return draws, replace(work, passes=passes, moves=tune + draws * thinning)
+        spent = min(seconds / 2, tune * estimate_move(work, costs))
+        affordable = max(1, int((seconds - spent) / seconds_per_draw))
+        draws = affordable if draws == "auto" else min(int(draws), affordable)
+    passes = dict(work.passes) | ({"exact": int(draws) + 1} if exact else {})
+    return int(draws), replace(work, passes=passes, moves=tune + int(draws) * thinning)
 
 
-def memory_of(trial: Trial, work: Work, draws: int, d: int) -> float:
-    """Bytes of anonymous memory at the most: what the trial held, and what grows with rows or draws.
+def bound_memory(trial: Trial, work: Workload, draws: int, d: int) -> float:
+    """Return the most bytes of anonymous memory: those of the trial, and what grows with rows or draws.
 
-    Of these are: the draws, twice while chains are joined; the subset that Newton's method begins with, and the indices
-    that it is drawn from; N/4 bytes of leverage; the rows on which the certificate's rounding is tried.
+    These are: the draws, twice while chains are joined; the subset that Newton's method begins with, and the indices
+    from which it is drawn; N/4 bytes of leverage; the rows on which the certificate checks its rounding.
     """
     N = work.rows
-    kept = 2 * work.chains * draws * 8 * (d + STATISTICS)
-    m = last_subset(N)
+    kept = 2 * work.chains * draws * 8 * (d + NUMBERS_PER_DRAW)
+    m = find_last_subset(N)
     subset = m * (2 * trial.row_bytes + work.row_bytes + 16) + (8 * N if 50 * m > N else 0)
     leverage = N / 4 if work.passes["leverage"] else 0
     T = min(TRIAL_SHARE * N, MOST_TRIAL_ROWS)
     rounding = 5 * 8 * T * 3 * TRIAL_POINTS if work.passes["certificate"] and T >= FEWEST_TRIAL_ROWS else 0
-    return SLACK * (trial.peak + kept + subset + leverage + rounding + SUMMARY_BYTES)
+    return ALLOCATOR_SLACK * (trial.peak + kept + subset + leverage + rounding + SUMMARY_BYTES)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from lwa.diagnostics.running import Running, more, spread
+from lwa.diagnostics.running import RunningSummary, count_in_cells, merge_moments
 from lwa.engine.cohort import Moves
 from lwa.engine.recorder import Kept, Recorder
 
@@ -34,12 +34,12 @@ class RecorderOnDevice(Recorder):
         self.pending = None if not rest else jax.tree.map(lambda leaf: leaf[-rest:], joined)
         self.open[3] = rest
         if groups:
-            self.fresh.append(thinned(joined, groups, self.thinning, self.n))
+            self.fresh.append(thin_moves(joined, groups, self.thinning, self.n))
 
-    def summarise(self, running: Running) -> Running | None:
+    def summarised(self, running: RunningSummary) -> RunningSummary:
         """The summary with the draws that it has not seen. The last ones stay on the device until they are asked."""
         for draws in self.fresh:
-            running = updated(running, draws.theta)
+            running = update_running(running, draws.theta)
             self.counts += draws.lp.shape[1]
             self.tail.append(draws)
             while sum(part.lp.shape[1] for part in self.tail[1:]) >= self.last:
@@ -49,7 +49,7 @@ class RecorderOnDevice(Recorder):
 
     def bring_home(self) -> None:
         """The last draws of each chain, from the device."""
-        parts = jax.tree.map(lambda *leaves: np.concatenate(leaves, 1), *map(on_host, self.tail)) if self.tail else None
+        parts = jax.tree.map(lambda *leaves: np.concatenate(leaves, 1), *map(fetch, self.tail)) if self.tail else None
         self.tail = []
         if parts is not None:
             there = jax.tree.map(lambda leaf: leaf[:, -self.last :], parts)
@@ -58,13 +58,13 @@ class RecorderOnDevice(Recorder):
             self.put(there._replace(theta=there.theta.astype(np.float64)))
 
 
-def on_host(draws: Kept) -> Kept:
+def fetch(draws: Kept) -> Kept:
     """As NumPy's arrays."""
     return jax.tree.map(np.asarray, draws)
 
 
 @partial(jax.jit, static_argnames=("groups", "thinning"))
-def thinned(moves: Any, groups: int, thinning: int, n: int) -> Kept:
+def thin_moves(moves: Any, groups: int, thinning: int, n: int) -> Kept:
     """One draw in so many moves, `(chains, draws, ...)`."""
 
     def by_group(leaf: Array) -> Array:
@@ -84,10 +84,10 @@ def thinned(moves: Any, groups: int, thinning: int, n: int) -> Kept:
 
 
 @partial(jax.jit, donate_argnames=("running",))
-def updated(running: Running, theta: Array) -> Running:
+def update_running(running: RunningSummary, theta: Array) -> RunningSummary:
     """The summary with more draws, `(chains, draws, k)`. Of very many, some from all over are counted by cell."""
     draws = jnp.swapaxes(theta, 0, 1).astype(jnp.float64)
     every = -(-draws.shape[0] * draws.shape[1] // COUNTED)
-    some = spread(running.sketch, draws[-1::-every])
+    some = count_in_cells(running.sketch, draws[-1::-every])
     ends = some._replace(low=jnp.minimum(some.low, draws.min((0, 1))), high=jnp.maximum(some.high, draws.max((0, 1))))
-    return Running(more(running.moments, draws), ends)
+    return RunningSummary(merge_moments(running.moments, draws), ends)

@@ -22,8 +22,7 @@ from lwa.models.glm.learning import Facts, batches, learn, look_through, require
 from lwa.models.glm.linear import LinearPredictors
 from lwa.models.glm.priors import Priors, check_priors, described, priors_of, start_of
 from lwa.models.glm.recipe import Held, ReadRows, Recipe
-from lwa.models.model import Model
-from lwa.models.unbound import Unbound
+from lwa.models.model import Model, Unbound
 from lwa.rows import Rows
 from lwa.rows.passes import spread
 from lwa.rows.store.cache import rows_at

@@ -5,44 +5,44 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.result.report.data import Reading
-from lwa.result.report.markup import Markup, join, tag
-from lwa.result.report.numbers import short
-from lwa.result.report.pictures import MOST, OPEN, autocorrelation_of, key_to_chains, panels, ranks_of, trace_of
+from lwa.result.report.data import ReportData
+from lwa.result.report.markup import Markup, join_markup, tag
+from lwa.result.report.numbers import format_short
+from lwa.result.report.pictures import MOST_PANELS, OPEN_PANELS, draw_autocorrelation, list_chain_colours, build_panels, draw_ranks, draw_trace
 
 
-def chosen(reading: Reading) -> list[int]:
+def choose_parameters(reading: ReportData) -> list[int]:
     """Which parameters have panels, and in which order: the table's where all are seen, else the worst first."""
-    if len(reading.names) <= OPEN:
+    if len(reading.names) <= OPEN_PANELS:
         return list(range(len(reading.names)))
-    return [int(i) for i in reading.worst_first[:MOST]]
+    return [int(i) for i in reading.worst_first[:MOST_PANELS]]
 
 
-def drawn(reading: Reading, picture: Callable[[str, NDArray[np.float64]], Markup], what: str) -> Markup:
+def draw_panels(reading: ReportData, picture: Callable[[str, NDArray[np.float64]], Markup], what: str) -> Markup:
     """A panel for each of them."""
-    some = [picture(reading.names[i], reading.draws[i][reading.shown]) for i in chosen(reading)]
-    return panels(some, len(reading.names) - len(some), what)
+    some = [picture(reading.names[i], reading.draws[i][reading.shown]) for i in choose_parameters(reading)]
+    return build_panels(some, len(reading.names) - len(some), what)
 
 
-def order_in_words(reading: Reading) -> str:
+def describe_order(reading: ReportData) -> str:
     """What to say of the order."""
-    return " Parameters that mixed worst come first." if len(reading.names) > OPEN else ""
+    return " Parameters that mixed worst come first." if len(reading.names) > OPEN_PANELS else ""
 
 
-def ranks_and_traces(reading: Reading) -> Markup:
+def show_chains(reading: ReportData) -> Markup:
     """Whether chains agree."""
     parts = [tag("h2", "Chains")]
     if reading.chains > 1:
         words = (
             "Ranks: how often each chain's draws are low, middling or high among the draws of all. Chains that "
-            "agree are level." + reading.shown_in_words + order_in_words(reading)
+            "agree are level." + reading.shown_in_words + describe_order(reading)
         )
-        parts += [tag("p", words), key_to_chains(reading.shown), drawn(reading, ranks_of, "rank plots")]
+        parts += [tag("p", words), list_chain_colours(reading.shown), draw_panels(reading, draw_ranks, "rank plots")]
     words = "Traces: the draws in the order in which they were made. None should drift or stay apart."
-    return tag("section", *parts, tag("p", words), drawn(reading, trace_of, "traces"), id="chains")
+    return tag("section", *parts, tag("p", words), draw_panels(reading, draw_trace, "traces"), id="chains")
 
 
-def autocorrelations(reading: Reading) -> Markup:
+def show_autocorrelations(reading: ReportData) -> Markup:
     """How long chains remember."""
     thinning = reading.told.get("thinning", 1)
     kept = "every transition is kept" if thinning == 1 else f"one transition in {thinning:,} is kept"
@@ -53,12 +53,12 @@ def autocorrelations(reading: Reading) -> Markup:
         least = int(np.nanargmin(worst))
         words.append(
             f" Of {total:,} draws, those of {reading.names[least]} are worth the fewest independent ones: "
-            f"{short(float(worst[least]))}."
+            f"{format_short(float(worst[least]))}."
         )
     return tag(
         "section",
         tag("h2", "Autocorrelation"),
-        tag("p", join(*words), order_in_words(reading)),
-        drawn(reading, autocorrelation_of, "autocorrelations"),
+        tag("p", join_markup(*words), describe_order(reading)),
+        draw_panels(reading, draw_autocorrelation, "autocorrelations"),
         id="autocorrelation",
     )

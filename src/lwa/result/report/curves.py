@@ -5,14 +5,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-POINTS = 80
+from lwa.diagnostics.autocorrelation import autocovariances
+
+DENSITY_POINTS = 80
 """Of a density: more would not be seen in a panel of some 250 pixels."""
-BINS = 20
+RANK_BINS = 20
 """Of ranks, as Vehtari et al. (2021) draw them."""
-COLUMNS = 120
+TRACE_COLUMNS = 120
 """Of a trace: a chain with more draws is shown by the smallest and largest of each of so many stretches."""
 LAGS = 40
-TAIL = 1e-3
+TAIL_LEFT_OUT = 1e-3
 """Share of the draws that a picture may leave out at either end, so that one outlier does not flatten the rest."""
 
 
@@ -26,76 +28,74 @@ class Densities(NamedTuple):
     chains: NDArray[np.float64]
 
 
-def bounds(values: NDArray[np.float64]) -> tuple[float, float] | None:
+def find_bounds(values: NDArray[np.float64]) -> tuple[float, float] | None:
     """Between which values to draw; None where there is nothing that varies."""
     finite = values[np.isfinite(values)]
     if not finite.size:
         return None
-    low, high = np.quantile(finite, [TAIL, 1 - TAIL])
+    low, high = np.quantile(finite, [TAIL_LEFT_OUT, 1 - TAIL_LEFT_OUT])
     margin = 0.05 * (high - low)
     low, high = max(low - margin, finite.min()), min(high + margin, finite.max())
     return (float(low), float(high)) if high - low > 1e-12 * max(abs(low), abs(high)) else None
 
 
-def densities(values: NDArray[np.float64], shown: NDArray[np.int64] | None = None) -> Densities | None:
+def estimate_densities(values: NDArray[np.float64], shown: NDArray[np.int64] | None = None) -> Densities | None:
     """Of all draws `(chains, draws)` and of each chain, or of those that are `shown`; None where nothing varies.
 
     Silverman's bandwidth of all draws serves every chain, so that curves differ only where draws do. Beyond both ends
     draws are mirrored: a density that is cut off at a boundary stays up there.
     """
-    between = bounds(values)
+    between = find_bounds(values)
     if between is None:
         return None
     low, high = between
     finite = values[np.isfinite(values)]
     quartiles = np.subtract(*np.quantile(finite, [0.75, 0.25])) / 1.349
     spread = min(finite.std(), quartiles) if quartiles > 0 else finite.std()
-    width = (high - low) / POINTS
+    width = (high - low) / DENSITY_POINTS
     bandwidth = max(0.9 * spread * finite.size**-0.2 / width, 0.5)  # in bins
-    reach = min(POINTS, int(np.ceil(4 * bandwidth)))
+    reach = min(DENSITY_POINTS, int(np.ceil(4 * bandwidth)))
     kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) / bandwidth) ** 2)
 
     def one(draws: NDArray[np.float64]) -> NDArray[np.float64]:
-        counts = np.histogram(draws, POINTS, (low, high))[0] / max(1, draws.size)
+        counts = np.histogram(draws, DENSITY_POINTS, (low, high))[0] / max(1, draws.size)
         return np.convolve(np.pad(counts, reach, "symmetric"), kernel, "valid")
 
     some = values if shown is None else values[shown]
     pooled, chains = one(finite), np.stack([one(chain[np.isfinite(chain)]) for chain in some])
     top = max(pooled.max(), chains.max())
-    places = np.linspace(low + width / 2, high - width / 2, POINTS)
+    places = np.linspace(low + width / 2, high - width / 2, DENSITY_POINTS)
     return Densities(low, high, places, pooled / top, chains / top)
 
 
-def rank_counts(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def count_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """How often each chain's draws `(chains, draws)` have a low, a middling or a high rank among all draws.
 
     Relative to what chains that agree have on average, so 1 everywhere; `(chains, bins)`. Ties share their mean rank.
     """
     _, place, counts = np.unique(values.ravel(), return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - 0.5 * counts)[place].reshape(values.shape)
-    bins = min(BINS, max(2, values.shape[1] // 10))
+    bins = min(RANK_BINS, max(2, values.shape[1] // 10))
     edges = np.linspace(0, values.size, bins + 1)
     return np.stack([np.histogram(chain, edges)[0] for chain in ranks]) * (bins / values.shape[1])
 
 
-def trace_points(chain: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Where a chain was, and when, as a share of its length: every draw, or the ends of each of `COLUMNS` stretches."""
+def thin_trace(chain: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Where a chain was, and when, as a share of its length: every draw, or the ends of each of `TRACE_COLUMNS` stretches."""
     draws = len(chain)
-    if draws <= 2 * COLUMNS:
+    if draws <= 2 * TRACE_COLUMNS:
         return (np.arange(draws) + 0.5) / draws, chain
-    starts = np.linspace(0, draws, COLUMNS, endpoint=False).astype(int)
+    starts = np.linspace(0, draws, TRACE_COLUMNS, endpoint=False).astype(int)
     ends = np.stack([np.minimum.reduceat(chain, starts), np.maximum.reduceat(chain, starts)], axis=1)
-    return np.repeat((np.arange(COLUMNS) + 0.5) / COLUMNS, 2), ends.ravel()
+    return np.repeat((np.arange(TRACE_COLUMNS) + 0.5) / TRACE_COLUMNS, 2), ends.ravel()
 
 
 def autocorrelation(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """ρ at lags from 0 on, the mean over chains `(chains, draws)` that move; empty where none does."""
-    draws = values.shape[1]
+    """Return ρ at lags from 0 on, the mean over chains `(chains, draws)` that move; empty if none does."""
     with np.errstate(invalid="ignore"):  # what is not finite does not move
-        centred = values - values.mean(1, keepdims=True)
-        covariance = np.fft.irfft(np.abs(np.fft.rfft(centred, n=2 * draws, axis=1)) ** 2, n=2 * draws, axis=1)
+        covariance = autocovariances(values - values.mean(1, keepdims=True), axis=1)
     moving = covariance[:, 0] > 0
     if not moving.any():
         return np.empty(0)
-    covariance = covariance[moving, : min(draws, LAGS + 1)]
+    covariance = covariance[moving, : LAGS + 1]
     return (covariance / covariance[:, :1]).mean(0)

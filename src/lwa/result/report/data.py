@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.diagnostics.running import MANY, SUPERCHAINS
-from lwa.diagnostics.short_chains import RHAT
-from lwa.diagnostics.table import scalar_names, scalars
+from lwa.diagnostics.running import MANY_CHAINS, SUPERCHAINS
+from lwa.diagnostics.short_chains import RHAT_LIMIT
+from lwa.diagnostics.table import name_scalars, stack_scalars
 
 if TYPE_CHECKING:
     from lwa.result.result import Result
 
-DRAWS_A_CHAIN = 100
+DRAWS_PER_CHAIN = 100
 """Effective draws, for each chain, below which quantiles and R-hat itself are not to be relied on (same place)."""
-SHOWN = 16
+CHAINS_SHOWN = 16
 """Chains that pictures show: more lines would hide each other."""
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class ReportData:
     """A run's scalars; arrays of the table are `(scalars,)`, draws `(scalars, chains, draws)`."""
 
     fit: "Result"
@@ -40,26 +40,26 @@ class Reading:
     @property
     def shown(self) -> NDArray[np.int64]:
         """Chains that pictures show, from all over them."""
-        count = min(self.chains, SHOWN)
+        count = min(self.chains, CHAINS_SHOWN)
         return np.arange(count) * self.chains // max(1, count)
 
     @property
     def shown_in_words(self) -> str:
         """What to say of that."""
-        if self.chains <= SHOWN:
+        if self.chains <= CHAINS_SHOWN:
             return ""
-        return f" Of {self.chains:,} chains {SHOWN} are shown, from all over them."
+        return f" Of {self.chains:,} chains {CHAINS_SHOWN} are shown, from all over them."
 
     @property
     def few(self) -> int:
         """Effective draws under which a parameter has few; where chains are many, a superchain counts as one."""
-        return DRAWS_A_CHAIN * (self.chains if self.chains <= MANY else SUPERCHAINS)
+        return DRAWS_PER_CHAIN * (self.chains if self.chains <= MANY_CHAINS else SUPERCHAINS)
 
     @property
     def few_in_words(self) -> str:
         """The same."""
-        each = f"{DRAWS_A_CHAIN} effective draws a chain"
-        return each if self.chains <= MANY else f"{self.few:,} effective draws in all"
+        each = f"{DRAWS_PER_CHAIN} effective draws a chain"
+        return each if self.chains <= MANY_CHAINS else f"{self.few:,} effective draws in all"
 
     @property
     def worth(self) -> list[str]:
@@ -84,12 +84,12 @@ class Reading:
     @property
     def disagreeing(self) -> NDArray[np.bool_]:
         """Scalars whose chains disagree."""
-        return self.table["r_hat"] > self.table.get("most", RHAT)
+        return self.table["r_hat"] > self.table.get("most", RHAT_LIMIT)
 
     @property
     def disagreeing_in_words(self) -> str:
         """What makes one of these."""
-        return "above what chance leaves" if "most" in self.table else f"above {RHAT}"
+        return "above what chance leaves" if "most" in self.table else f"above {RHAT_LIMIT}"
 
     @property
     def scarce(self) -> NDArray[np.bool_]:
@@ -102,17 +102,17 @@ class Reading:
         return np.argsort(np.nan_to_num(self.table["ess_bulk"], nan=-1.0), kind="stable")
 
 
-def read(fit: "Result") -> Reading:
+def collect_data(fit: "Result") -> ReportData:
     """Every scalar of the posterior, derived quantities included, in the order of ArviZ's table."""
-    names = scalar_names(fit.posterior, fit.dims, fit.coords)
-    draws = np.moveaxis(scalars(fit.posterior), -1, 0)
-    own = fit.running is not None or (draws.size > 0 and (draws.shape[1] > MANY or not find_spec("arviz")))
+    names = name_scalars(fit.posterior, fit.dims, fit.coords)
+    draws = np.moveaxis(stack_scalars(fit.posterior), -1, 0)
+    own = fit.running is not None or (draws.size > 0 and (draws.shape[1] > MANY_CHAINS or not find_spec("arviz")))
     if own:
-        return Reading(fit, names, draws, *summary_of_own(fit))
-    return Reading(fit, names, draws, *summary_of(draws))
+        return ReportData(fit, names, draws, *tabulate_own(fit))
+    return ReportData(fit, names, draws, *tabulate_with_arviz(draws))
 
 
-def summary_of_own(fit: "Result") -> tuple[dict[str, NDArray[np.float64]], tuple[str, str], str]:
+def tabulate_own(fit: "Result") -> tuple[dict[str, NDArray[np.float64]], tuple[str, str], str]:
     """lwa's table, of all draws where they were summarised, under ArviZ's names; and what it says of itself."""
     found = fit.own_table()
     columns = dict(found.columns)
@@ -122,7 +122,7 @@ def summary_of_own(fit: "Result") -> tuple[dict[str, NDArray[np.float64]], tuple
     return columns, ("eti89_lb", "eti89_ub"), found.note
 
 
-def summary_of(draws: NDArray[np.float64]) -> tuple[dict[str, NDArray[np.float64]], tuple[str, str]]:
+def tabulate_with_arviz(draws: NDArray[np.float64]) -> tuple[dict[str, NDArray[np.float64]], tuple[str, str]]:
     """ArviZ's table, unrounded, and which columns are the interval; nothing where there are no draws.
 
     The table of `fit.summary()`, but of bare numbers: ArviZ takes no name with a slash, and no True or False.

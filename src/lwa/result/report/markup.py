@@ -18,10 +18,10 @@ def tag(name: str, *children: object, **attributes: object) -> Markup:
         for key, value in attributes.items()
         if value is not None and value is not False
     )
-    return Markup(f"<{name}{written}>{join(*children)}</{name}>")
+    return Markup(f"<{name}{written}>{join_markup(*children)}</{name}>")
 
 
-def join(*children: object) -> Markup:
+def join_markup(*children: object) -> Markup:
     """One after the other; None is left out."""
     return Markup("".join(one if isinstance(one, Markup) else escape(str(one)) for one in children if one is not None))
 
@@ -30,11 +30,11 @@ def _attribute(key: str) -> str:
     return key.removesuffix("_").replace("_", "-")
 
 
-def folded(label: str, *children: object) -> Markup:
+def fold(label: str, *children: object) -> Markup:
     """What opens when it is asked for."""
     return tag("details", tag("summary", label), *children)
 
 
-def facts(pairs: list[tuple[str, object]]) -> Markup:
+def list_facts(pairs: list[tuple[str, object]]) -> Markup:
     """What is what, one a line."""
     return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs))

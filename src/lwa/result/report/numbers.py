@@ -5,14 +5,14 @@ import math
 import numpy as np
 
 
-def decimals_of(size: float, digits: int) -> int:
+def count_decimals(size: float, digits: int) -> int:
     """How many decimals show so many digits of a number of this size; at least none, at most nine."""
     if not (np.isfinite(size) and size > 0):
         return digits
     return int(min(9, max(0, digits - 1 - math.floor(math.log10(size)))))
 
 
-def fixed(value: float, decimals: int) -> str:
+def format_fixed(value: float, decimals: int) -> str:
     """With so many decimals, unless that would be long or would show nothing."""
     if not np.isfinite(value):
         return str(float(value))
@@ -21,19 +21,19 @@ def fixed(value: float, decimals: int) -> str:
     return f"{value + 0.0:.{decimals}f}"
 
 
-def short(value: float) -> str:
+def format_short(value: float) -> str:
     """Three digits, thousands between commas."""
     if not np.isfinite(value):
         return str(float(value))
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def share(part: float) -> str:
+def format_share(part: float) -> str:
     """A share of 1 in per cent."""
     return f"{100 * part:.3g} %" if np.isfinite(part) else "not known"
 
 
-def ticks(low: float, high: float, most: int = 4) -> list[tuple[float, str]]:
+def place_ticks(low: float, high: float, most: int = 4) -> list[tuple[float, str]]:
     """Round numbers between two, with what to write beside them."""
     if not high > low:
         return []
@@ -41,4 +41,4 @@ def ticks(low: float, high: float, most: int = 4) -> list[tuple[float, str]]:
     step *= next(factor for factor in (1, 2, 5, 10) if (high - low) / (step * factor) <= most)
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     places = range(math.ceil(low / step), math.floor(high / step) + 1)
-    return [(place * step, fixed(place * step, min(9, decimals))) for place in places]
+    return [(place * step, format_fixed(place * step, min(9, decimals))) for place in places]

@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING
 
 from lwa import __version__
 from lwa.errors import InputError
-from lwa.result.report.advice import advice, warnings_of
-from lwa.result.report.chains import autocorrelations, ranks_and_traces
-from lwa.result.report.data import Reading, read
-from lwa.result.report.markup import Markup, join, tag
-from lwa.result.report.parameters import densities, forest, table
-from lwa.result.report.reproduce import repeating
-from lwa.result.report.subsets import story
-from lwa.result.report.verdict import verdict
+from lwa.result.report.advice import show_warnings, collect_warnings
+from lwa.result.report.chains import show_autocorrelations, show_chains
+from lwa.result.report.data import ReportData, collect_data
+from lwa.result.report.markup import Markup, join_markup, tag
+from lwa.result.report.parameters import show_densities, show_forest, show_table
+from lwa.result.report.reproduce import show_reproduction
+from lwa.result.report.subsets import show_rows
+from lwa.result.report.verdict import show_verdict
 
 if TYPE_CHECKING:
     from lwa.result.result import Result
 
-NAME = "report.html"
+DEFAULT_NAME = "report.html"
 GENERATOR = '<meta name="generator" content="lwa'
 """By which a report is known, so that no other page is ever overwritten."""
-HEAD = """<!doctype html>
+PAGE_HEAD = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -36,7 +36,7 @@ HEAD = """<!doctype html>
 </head>
 """
 """The policy lets the page load nothing and run nothing, whatever a parameter is called."""
-LINKS = {
+SECTION_TITLES = {
     "table": "Parameters",
     "forest": "Intervals",
     "densities": "Densities",
@@ -50,9 +50,9 @@ LINKS = {
 
 def write_report(fit: "Result", path: str | os.PathLike[str] | None = None) -> Path:
     """Write the page; refuses to overwrite a file that is no report."""
-    target = Path(NAME if path is None else path)
+    target = Path(DEFAULT_NAME if path is None else path)
     require_ours(target)
-    text = page(fit)
+    text = build_page(fit)
     partial = target.with_name(target.name + ".partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def write_report(fit: "Result", path: str | os.PathLike[str] | None = None) -> P
 def require_ours(target: Path) -> None:
     """Refuse a folder, and a file that is no report."""
     if target.is_dir():
-        raise InputError(f"{target} is a folder. Pass the path of a file, such as {target / NAME}.")
+        raise InputError(f"{target} is a folder. Pass the path of a file, such as {target / DEFAULT_NAME}.")
     try:
         with target.open("rb") as file:
             ours = GENERATOR.encode() in file.read(1024)
@@ -84,26 +84,26 @@ def require_ours(target: Path) -> None:
         raise InputError(f"{target} exists and is not a report of lwa. Pass the path of a new file.")
 
 
-def page(fit: "Result") -> str:
+def build_page(fit: "Result") -> str:
     """All of it, as text."""
-    reading = read(fit)
-    title = f"{reading.told.get('method', 'lwa')}: {subject(reading)}"
+    reading = collect_data(fit)
+    title = f"{reading.told.get('method', 'lwa')}: {describe_model(reading)}"
     style = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
-    head = HEAD.format(generator=GENERATOR, version=__version__, title=join(shortened(title)), style=style)
-    parts = sections(reading)
-    body = tag("body", header(reading), tag("main", verdict(reading), links(parts), *parts.values()))
+    head = PAGE_HEAD.format(generator=GENERATOR, version=__version__, title=join_markup(shorten(title)), style=style)
+    parts = build_sections(reading)
+    body = tag("body", build_header(reading), tag("main", show_verdict(reading), build_links(parts), *parts.values()))
     return f"{head}{body}\n</html>\n"
 
 
-def sections(reading: Reading) -> dict[str, Markup]:
+def build_sections(reading: ReportData) -> dict[str, Markup]:
     """Everything below the verdict, by its id; less of it where there are no draws."""
-    found = {"table": table, "forest": forest, "densities": densities, "chains": ranks_and_traces, "rows": story}
-    found |= {"autocorrelation": autocorrelations, "warnings": advice, "settings": repeating}
+    found = {"table": show_table, "forest": show_forest, "densities": show_densities, "chains": show_chains, "rows": show_rows}
+    found |= {"autocorrelation": show_autocorrelations, "warnings": show_warnings, "settings": show_reproduction}
     always = ("rows", "warnings", "settings")
     return {name: make(reading) for name, make in found.items() if reading.fit.draws or name in always}
 
 
-def header(reading: Reading) -> Markup:
+def build_header(reading: ReportData) -> Markup:
     """What this is a report of, in a line."""
     told, fit = reading.told, reading.fit
     rows = f" from {told['rows']:,} rows" if told.get("rows") else ""
@@ -114,21 +114,21 @@ def header(reading: Reading) -> Markup:
         f"{fit.draws:,} draws" if made is None else f"{made:,} draws (summarised; pictures have the last {fit.draws:,})"
     )
     words = f"{reading.chains} chains × {draws} of {scalars}{rows}, {how}"
-    count = len(warnings_of(reading))
+    count = len(collect_warnings(reading))
     warned = tag("a", f"{count} warning{'s' if count > 1 else ''}", href="#warnings", class_="flag") if count else None
-    return tag("header", tag("h1", shortened(subject(reading))), tag("p", words, ". ", warned))
+    return tag("header", tag("h1", shorten(describe_model(reading))), tag("p", words, ". ", warned))
 
 
-def subject(reading: Reading) -> str:
+def describe_model(reading: ReportData) -> str:
     """The formula, where the model came from one; else the parameters' names."""
     return str(reading.told.get("model") or "").partition(", family ")[0] or ", ".join(reading.fit.posterior)
 
 
-def shortened(words: str, most: int = 80) -> str:
+def shorten(words: str, most: int = 80) -> str:
     """So long that it fits a heading."""
     return words if len(words) <= most else words[: most - 1] + "…"
 
 
-def links(parts: dict[str, Markup]) -> Markup:
+def build_links(parts: dict[str, Markup]) -> Markup:
     """To every section that is there."""
-    return tag("nav", *(tag("a", LINKS[name], href=f"#{name}") for name in parts))
+    return tag("nav", *(tag("a", SECTION_TITLES[name], href=f"#{name}") for name in parts))

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from lwa.diagnostics.certificate import CONFIDENCE, SHIFT, WIDTH, Certificate
-from lwa.result.report.data import Reading
-from lwa.result.report.markup import Markup, folded, tag
+from lwa.diagnostics.certificate import CONFIDENCE, TOLERATED_SHIFT, TOLERATED_WIDTH, Certificate
+from lwa.result.report.data import ReportData
+from lwa.result.report.markup import Markup, fold, tag
 
-HEADLINES = {
+VERDICT_HEADLINES = {
     "pass": "Certified",
     "warn": "Cannot tell",
     "fail": "Not draws of the posterior",
@@ -14,16 +14,16 @@ HEADLINES = {
 }
 
 
-def verdict(reading: Reading) -> Markup:
+def show_verdict(reading: ReportData) -> Markup:
     """The certificate's, or how to come by one."""
     found = reading.fit.certificate
     outcome = "none" if found is None else found.outcome
-    words = uncertified(reading) if found is None else tag("p", found.verdict, id="verdict-words")
-    heading = tag("h2", HEADLINES[outcome], id="verdict-headline")
-    return tag("section", heading, words, None if found is None else details(found), id="verdict", data_outcome=outcome)
+    words = explain_uncertified(reading) if found is None else tag("p", found.verdict, id="verdict-words")
+    heading = tag("h2", VERDICT_HEADLINES[outcome], id="verdict-headline")
+    return tag("section", heading, words, None if found is None else show_details(found), id="verdict", data_outcome=outcome)
 
 
-def uncertified(reading: Reading) -> Markup:
+def explain_uncertified(reading: ReportData) -> Markup:
     """Why there is no verdict, and what to type for one."""
     words = "Nothing has compared these draws with the posterior of all rows. "
     if reading.told.get("exact") or reading.told.get("polish_passes"):
@@ -35,10 +35,10 @@ def uncertified(reading: Reading) -> Markup:
     return tag("p", words, advice, tag("code", code), ".", id="verdict-words")
 
 
-def details(found: Certificate) -> Markup:
+def show_details(found: Certificate) -> Markup:
     """Every parameter's shift and sd ratio, those out of tolerance marked."""
-    out_of_shift = np.abs(found.shift) > SHIFT
-    out_of_width = np.abs(np.log(found.sd_ratio)) > np.log(WIDTH)
+    out_of_shift = np.abs(found.shift) > TOLERATED_SHIFT
+    out_of_width = np.abs(np.log(found.sd_ratio)) > np.log(TOLERATED_WIDTH)
     lines = [
         tag(
             "tr",
@@ -55,9 +55,9 @@ def details(found: Certificate) -> Markup:
     head = tag("tr", *(tag("th", words, scope="col") for words in ("parameter", "shift / sd", "sd ratio")))
     note = (
         f"Gradients of {found.rows:,} rows at {found.points:,} draws, R² {found.r_squared:.3f}. Error bars hold "
-        f"together with {CONFIDENCE:.0%}. Tolerated: means off by {SHIFT:g} sd, sds off by a factor of {WIDTH:g}. "
+        f"together with {CONFIDENCE:.0%}. Tolerated: means off by {TOLERATED_SHIFT:g} sd, sds off by a factor of {TOLERATED_WIDTH:g}. "
         f"Along the worst direction the shift is {found.overall_shift:.3f} ± {found.overall_shift_error:.3f} sd; "
         f"{found.total_variation:.1%} of exact moves are refused."
     )
     table = tag("div", tag("table", tag("thead", head), tag("tbody", *lines)), class_="scroll")
-    return folded("What was measured", tag("p", note), table)
+    return fold("What was measured", tag("p", note), table)

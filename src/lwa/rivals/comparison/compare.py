@@ -28,7 +28,7 @@ from lwa.run.budget import as_budget
 from lwa.run.settings import whole
 from lwa.run.starts import read_starts
 from lwa.targets.reference import Reference
-from lwa.user.progress import SIGNALS, Display
+from lwa.user.progress import REASONS, Display
 
 MOST_SAVED = 10_000
 """Draws a chain that a comparison keeps of each run, once it is measured."""
@@ -154,7 +154,7 @@ def is_exact(method: Method) -> bool:
 
 def stopped_by_hand(fit: Result) -> bool:
     """Whether Ctrl-C ended it."""
-    return str(fit.attributes.get("stopped", "")).startswith(tuple(SIGNALS.values()))
+    return str(fit.attributes.get("stopped", "")).startswith(tuple(REASONS.values()))
 
 
 def labelled(methods: list[Method]) -> dict[str, Method]:

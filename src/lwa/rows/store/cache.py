@@ -10,12 +10,12 @@ from lwa.executors import Executor, Serial
 from lwa.rows.npy import open_npy
 from lwa.rows.protocol import Rows
 from lwa.rows.store.conversion import convert
-from lwa.rows.store.manifest import MANIFEST, is_store, read_json
+from lwa.rows.store.manifest import STORE_MANIFEST, is_store, read_json
 from lwa.rows.store.places import absolute, cache_folder, is_url
 from lwa.rows.store.store import StoreRows, open_store, source_changes
 from lwa.rows.store.table_source import files_of
 from lwa.rows.workers.on_workers import RowsOnWorkers, rows_on_workers
-from lwa.user.progress import Display, shown
+from lwa.user.progress import Display, open_display
 
 
 def rows_at(
@@ -60,7 +60,7 @@ def ready_rows(
     if (found := _opened(place, where)) is not None:
         return found
     folder = _folder_of(place, None if columns is None else sorted(set(columns)), missing)
-    manifest = read_json(folder / MANIFEST)
+    manifest = read_json(folder / STORE_MANIFEST)
     if manifest is None or source_changes(manifest):
         return None
     try:
@@ -87,8 +87,8 @@ def _folder_of(place: str, columns: list[str] | None, missing: str) -> Path:
 def converted(place: str, progress: bool | Display, columns: list[str] | None, missing: str) -> StoreRows:
     """A table, or some columns of it, from the cache where its files are still the same."""
     folder = _folder_of(place, columns, missing)
-    manifest = read_json(folder / MANIFEST)
-    with shown(progress) as display, display.stages("conversion"):
+    manifest = read_json(folder / STORE_MANIFEST)
+    with open_display(progress) as display, display.stages("conversion"):
         if manifest is not None and not source_changes(manifest):
             try:
                 rows = open_store(folder, check=False)

@@ -15,10 +15,9 @@ from lwa.rows.store.encoding import Encoder, Seen, stored_as
 from lwa.rows.store.formats import arrow
 from lwa.rows.store.manifest import (
     CONVERSION,
-    FORMAT,
-    MANIFEST,
-    PARTIAL,
-    VERSION,
+    STORE_FORMAT,
+    STORE_MANIFEST,
+    STORE_VERSION,
     is_store,
     read_json,
     record_name,
@@ -28,13 +27,14 @@ from lwa.rows.store.places import OutOfReach
 from lwa.rows.store.shards import ShardWriter
 from lwa.rows.store.store import StoreRows, open_store, source_changes
 from lwa.rows.store.table_source import FilesSource, Source, TooNarrow, open_source, open_stream
-from lwa.storage.conversion_lock import alone_in
-from lwa.user.progress import Display, shown
+from lwa.storage.atomic import PARTIAL
+from lwa.storage.locks import LOCK_FILE, lock_conversion
+from lwa.user.progress import Display, open_display
 
 SHARD_BYTES = 512 * 2**20
 """Of a shard. A kill loses the one being written; but each holds open a file a dtype, and gathers ask every shard."""
 MISSING = ["error", "drop"]
-OWN_FILES = re.compile(rf"(rows-\d{{5}}(-\w+\.npy|\.json)|{CONVERSION}|{MANIFEST})({re.escape(PARTIAL)})?")
+OWN_FILES = re.compile(rf"(rows-\d{{5}}(-\w+\.npy|\.json)|{CONVERSION}|{STORE_MANIFEST})({re.escape(PARTIAL)})?")
 
 
 def convert(
@@ -119,9 +119,9 @@ def stored(
 ) -> StoreRows:
     """The rows of a table in a folder, as `convert` writes them."""
     folder = Path(destination).expanduser()
-    with shown(progress) as display:
+    with open_display(progress) as display:
         try:
-            with alone_in(folder, display):
+            with lock_conversion(folder, display):
                 return _convert(table, folder, missing, overwrite, display)
         except OSError as error:
             raise _cannot_write(folder, error) from error
@@ -153,11 +153,13 @@ def _convert(table: Source, folder: Path, missing: str, overwrite: bool, display
 
 def _finished(table: Source, folder: Path, missing: str, overwrite: bool) -> StoreRows | None:
     """The store that is already there, if it is what is asked for; else make room."""
-    foreign = [entry.name for entry in folder.iterdir() if not OWN_FILES.fullmatch(entry.name)]
-    if foreign or ((folder / MANIFEST).exists() and not is_store(folder)):
-        listed = ", ".join(sorted(foreign)[:3]) or MANIFEST
+    foreign = [
+        entry.name for entry in folder.iterdir() if not (OWN_FILES.fullmatch(entry.name) or entry.name == LOCK_FILE)
+    ]
+    if foreign or ((folder / STORE_MANIFEST).exists() and not is_store(folder)):
+        listed = ", ".join(sorted(foreign)[:3]) or STORE_MANIFEST
         raise DataError(f"'{folder}' holds other files ({listed}). Pass a new or an empty folder.")
-    manifest = read_json(folder / MANIFEST)
+    manifest = read_json(folder / STORE_MANIFEST)
     if manifest is None:
         return None
     if manifest.get("asked") == asked_of(table, missing) and not source_changes(manifest) and not overwrite:
@@ -194,8 +196,8 @@ class Conversion:
             self._widen_as_before(begun["types"])
         self.groups = groups_by_dtype(self.table.types)
         self.plan: dict[str, Any] = {
-            "format": FORMAT,
-            "version": VERSION,
+            "format": STORE_FORMAT,
+            "version": STORE_VERSION,
             "asked": asked,
             "types": {name: str(kind) for name, kind in self.table.types.items()},
             "shard_rows": max(1, SHARD_BYTES // sum(np.dtype(t).itemsize * len(g) for t, g in self.groups.items())),
@@ -214,9 +216,9 @@ class Conversion:
         write_json(self.folder / CONVERSION, self.plan)
         self._write_shards()
         manifest = self._manifest()
-        write_json(self.folder / MANIFEST, manifest)
+        write_json(self.folder / STORE_MANIFEST, manifest)
         for entry in self.folder.glob("*.json"):
-            if entry.name != MANIFEST:
+            if entry.name != STORE_MANIFEST:
                 entry.unlink()
 
     def _write_shards(self) -> None:
@@ -273,8 +275,8 @@ class Conversion:
         if not rows:
             raise none_complete(read, seen) if read else no_rows(self.table.given)
         return {
-            "format": FORMAT,
-            "version": VERSION,
+            "format": STORE_FORMAT,
+            "version": STORE_VERSION,
             "rows": rows,
             "dropped": read - rows,
             "columns": [described(name, kind, self.groups, seen[name]) for name, kind in self.table.types.items()],
@@ -327,7 +329,7 @@ def groups_by_dtype(types: dict[str, Any]) -> dict[str, list[str]]:
 
 def clear(folder: Path) -> None:
     """Remove what conversions wrote, the manifest first: without it nothing else is taken for rows."""
-    (folder / MANIFEST).unlink(missing_ok=True)
+    (folder / STORE_MANIFEST).unlink(missing_ok=True)
     for entry in list(folder.iterdir()):
         if OWN_FILES.fullmatch(entry.name):
             entry.unlink(missing_ok=True)

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from lwa.errors import DataError
 from lwa.rows.accept import as_rows
-from lwa.rows.memory import ArrayRows
-from lwa.rows.protocol import Rows, label
+from lwa.rows.memory import is_series, is_table, name_column
+from lwa.rows.protocol import Rows
 from lwa.rows.store.encoding import Level
 from lwa.rows.store.store import StoreRows
-from lwa.rows.tables import is_series, is_table, require_unique
+from lwa.rows.tables import require_unique
 from lwa.rows.workers.on_workers import RowsOnWorkers
 
 
@@ -82,7 +82,7 @@ def coded_rows(data: Any, names: Iterable[str]) -> Coded:
             columns[name] = values
         else:
             columns[name], coded[name] = in_order(name, found)
-    return Coded(ArrayRows(columns), coded)
+    return Coded(as_rows(columns), coded)
 
 
 def require_one_kind(name: str, levels: Sequence[Any]) -> None:
@@ -90,7 +90,7 @@ def require_one_kind(name: str, levels: Sequence[Any]) -> None:
     others = [level for level in levels if isinstance(level, str) and not is_number(level)]
     if others and len(others) < len(levels) / 2 and all(isinstance(level, str) for level in levels):
         raise DataError(
-            f"{label(name)} has mixed types: {len(levels) - len(others)} of its {len(levels)} different values are "
+            f"{name_column(name)} has mixed types: {len(levels) - len(others)} of its {len(levels)} different values are "
             f"numbers, others are text, such as {others[0]!r}. Correct those, or leave them empty (missing); write "
             f"C({name}) in a formula where all of them are levels."
         )
@@ -116,14 +116,14 @@ def in_order(name: str, found: Found) -> tuple[NDArray[np.int32], tuple[Level, .
     codes = np.asarray(found.codes)
     if (missing := codes < 0).any():
         raise DataError(
-            f"missing values: {label(name)} has {missing.sum()}, the first in row {int(missing.argmax())}. None is "
+            f"missing values: {name_column(name)} has {missing.sum()}, the first in row {int(missing.argmax())}. None is "
             "expected. Drop those rows, or give them a level of their own."
         )
     used = np.flatnonzero(np.bincount(codes, minlength=len(found.levels))).tolist()
     kinds = {type(found.levels[place]) for place in used}
     if len(kinds) > 1 or not kinds <= {str, int, bool, float, np.str_}:
         raise DataError(
-            f"{label(name)} holds values of type {', '.join(sorted(kind.__name__ for kind in kinds))}; texts are "
+            f"{name_column(name)} holds values of type {', '.join(sorted(kind.__name__ for kind in kinds))}; texts are "
             "expected, or numbers. Convert it, e.g. with .astype(str) or .astype(float)."
         )
     if not found.in_order:

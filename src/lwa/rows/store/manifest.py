@@ -9,19 +9,17 @@ The manifest is written last and by renaming, so a folder with a manifest is who
 """
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from lwa.errors import DataError
+from lwa.storage.atomic import write_whole
 
-FORMAT = "lwa-rows"
-VERSION = 1
-MANIFEST = "manifest.json"
+STORE_FORMAT = "lwa-rows"
+STORE_VERSION = 1
+STORE_MANIFEST = "manifest.json"
 CONVERSION = "conversion.json"
 """Which conversion is under way in a folder that has no manifest yet."""
-PARTIAL = ".partial"
-"""The end of the name of whatever is being written."""
 
 
 def shard_name(number: int, dtype: str) -> str:
@@ -36,22 +34,7 @@ def record_name(number: int) -> str:
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write a file that is either whole or not there, also after a power cut."""
-    partial = path.with_name(path.name + PARTIAL)
-    with partial.open("w", encoding="utf-8") as file:
-        json.dump(content, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renamed files stay renamed after a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    write_whole(path, json.dumps(content, indent=1).encode())
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -65,24 +48,24 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 def is_store(folder: Path) -> bool:
     """Whether a folder holds rows that lwa converted, or is about to."""
-    found = read_json(folder / MANIFEST) or read_json(folder / CONVERSION) or {}
-    return found.get("format") == FORMAT
+    found = read_json(folder / STORE_MANIFEST) or read_json(folder / CONVERSION) or {}
+    return found.get("format") == STORE_FORMAT
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a store that is whole and of this version."""
     again = f"lwa.rows.convert(source, {str(folder)!r})"
     try:
-        found, begun = read_json(folder / MANIFEST), read_json(folder / CONVERSION)
+        found, begun = read_json(folder / STORE_MANIFEST), read_json(folder / CONVERSION)
     except OSError as error:
         raise DataError(f"'{folder}' cannot be read: {error.strerror}. Check its permissions with ls -l.") from error
     if found is None and begun is not None:
         raise DataError(f"the conversion into '{folder}' is not finished. Go on with {again}.")
-    if found is None or found.get("format") != FORMAT:
+    if found is None or found.get("format") != STORE_FORMAT:
         raise DataError(f"'{folder}' holds no converted rows. Make them with {again}.")
-    if found.get("version") != VERSION:
+    if found.get("version") != STORE_VERSION:
         raise DataError(
-            f"'{folder}' is of version {found.get('version')!r}; version {VERSION} is expected. Convert the source "
-            f"again: lwa.rows.convert(source, {str(folder)!r}, overwrite=True)."
+            f"'{folder}' is of version {found.get('version')!r}; version {STORE_VERSION} is expected. Convert the "
+            f"source again: lwa.rows.convert(source, {str(folder)!r}, overwrite=True)."
         )
     return found

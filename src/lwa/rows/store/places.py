@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from lwa.errors import DataError, LwaError
 from lwa.rows.store import remote
-from lwa.storage.cache import user_cache
+from lwa.storage.cache import find_user_cache
 
 SUFFIXES = {
     ".parquet": "parquet",
@@ -125,7 +125,7 @@ def reachable(where: str) -> Iterator[None]:
 
 def cache_folder() -> Path:
     """Where converted tables are kept."""
-    return user_cache() / "rows"
+    return find_user_cache() / "rows"
 
 
 def open_bytes(path: str) -> Any:

@@ -1,6 +1,5 @@
 """Writing rows: whole shards or nothing."""
 
-import os
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -10,7 +9,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.rows.store.manifest import PARTIAL, shard_name, sync_folder
+from lwa.rows.store.manifest import shard_name
+from lwa.storage.atomic import PARTIAL, publish, sync_folder
 
 
 @dataclass(eq=False)
@@ -37,7 +37,7 @@ class ShardWriter:
             rows = np.empty((count, len(names)), dtype)
             for position, name in enumerate(names):
                 rows[:, position] = columns[name]
-            write(self.files[dtype], rows)
+            write_rows(self.files[dtype], rows)
             self.checksums[dtype] = zlib.crc32(rows, self.checksums.get(dtype, 0))
         self.rows += count
 
@@ -47,11 +47,8 @@ class ShardWriter:
         for dtype, file in self.files.items():
             file.seek(0)
             self._header(dtype)
-            file.flush()
-            os.fsync(file.fileno())
-            file.close()
             path = self._path(dtype)
-            self._path(dtype, PARTIAL).replace(path)
+            publish(file, self._path(dtype, PARTIAL), path)
             described.append(
                 {"file": path.name, "dtype": dtype, "bytes": path.stat().st_size, "crc32": self.checksums[dtype]}
             )
@@ -77,6 +74,6 @@ class ShardWriter:
         )
 
 
-def write(file: BinaryIO, rows: NDArray[Any]) -> None:
+def write_rows(file: BinaryIO, rows: NDArray[Any]) -> None:
     """Write rows as they lie in memory."""
     file.write(rows.data)

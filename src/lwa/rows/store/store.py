@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import DataError
-from lwa.rows.chunked import Chunked, scan
-from lwa.rows.memory import ArrayRows, require_size
+from lwa.rows.memory import ArrayRows, Chunked, require_size, scan
 from lwa.rows.npy import NpyRows, open_npy
 from lwa.rows.protocol import Batch
 from lwa.rows.store.encoding import Level
@@ -131,7 +130,7 @@ class StoreRows:
         """The same from `start` to `stop` - 1."""
         for at, end in scan(list(self.groups.values()), start, stop, size):
             self._require_whole()
-            yield self._split({dtype: group.span(at, end) for dtype, group in self.groups.items()})
+            yield self._split({dtype: group.view(at, end) for dtype, group in self.groups.items()})
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process maps the files itself."""

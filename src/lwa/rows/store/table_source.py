@@ -12,10 +12,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from lwa.errors import DataError
+from lwa.rows.memory import is_table
 from lwa.rows.store.encoding import stored_as
 from lwa.rows.store.formats import BATCH, FORMATS, Look, Read, TooNarrow, arrow
 from lwa.rows.store.places import SourceFile, absolute, find_files, require_format
-from lwa.rows.tables import is_table, require_unique
+from lwa.rows.tables import require_unique
 
 __all__ = [
     "FilesSource",

@@ -29,7 +29,7 @@ from lwa.rows.store.places import OutOfReach, SourceFile, absolute
 from lwa.rows.store.store import StoredColumn, StoreRows, column_of
 from lwa.rows.store.table_source import files_of, named_once, source_of
 from lwa.rows.workers.parquet_parts import PART_ROWS, Part, Told, Wanted, convert_part, cut, open_part
-from lwa.user.progress import Display, shown
+from lwa.user.progress import Display, open_display
 
 LOOK_FILES = 16
 """Files whose footers one task reads."""
@@ -295,7 +295,7 @@ def rows_on_workers(
             f"'{given}' holds {format.upper()} files, and workers read Parquet alone. Convert it first, with lwa "
             f"convert SOURCE DESTINATION, to a folder that all workers can read, and pass that folder."
         )
-    with shown(progress) as display, display.stages("conversion"), on_a_worker():
+    with open_display(progress) as display, display.stages("conversion"), on_a_worker():
         pieces = [files[at : at + LOOK_FILES] for at in range(0, len(files), LOOK_FILES)]
         looks = list(chain.from_iterable(executor.map(Work(look_at), pieces)))
         source = source_of(given, format, files, looks, named_once(columns))

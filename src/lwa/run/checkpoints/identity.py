@@ -1,6 +1,5 @@
 """Whether a run that is taken up is the one that was put down: data, model, settings, versions, machine."""
 
-import hashlib
 import platform
 import re
 from importlib.metadata import version
@@ -12,12 +11,10 @@ import numpy as np
 
 from lwa import __version__
 from lwa.errors import RunFolderError
-from lwa.models import numerical
+from lwa.models.likelihood import find_likelihood
 from lwa.models.model import Model
 from lwa.rows import Rows
-from lwa.rows.slots import fill_up
 from lwa.run.begin import Run
-from lwa.targets.reference import block_values
 
 PROBES = 3
 """Values of θ at which the log density is kept."""
@@ -26,7 +23,6 @@ MAY_DIFFER = ("draws", "budget")
 """Settings that no draw depends on."""
 PROCESSOR = "processor"
 """Compiled programs round alike on processors of one kind."""
-ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
 def identity_of(run: Run) -> dict[str, Any]:
@@ -37,7 +33,7 @@ def identity_of(run: Run) -> dict[str, Any]:
     return {
         "rows": run.survey.length,
         "fingerprint of the data": run.survey.fingerprint,
-        "model": fingerprint(model, rows),
+        "model": find_likelihood(model).identify(rows.take(np.zeros(1, np.int64))),
         "start, and probes around it": probes.tolist(),
         "log densities": log_densities(model, rows, probes).tolist(),
         **settings,
@@ -90,28 +86,8 @@ def log_densities(model: Model, rows: Rows, probes: np.ndarray[Any, Any]) -> np.
     """At the probes, of the first rows."""
     batch = rows.take(np.arange(min(PROBE_ROWS, len(rows))))
     with jax.enable_x64(True):
-        if model.host:
-            found = numerical.value_sums(model, probes, batch)
-        else:
-            found = np.asarray(block_values(model, probes, *fill_up(batch, PROBE_ROWS, np.float64)))
+        found = find_likelihood(model).sum_values(probes, batch, PROBE_ROWS)
     return np.nan_to_num(found, nan=0.0, posinf=0.0, neginf=0.0)
-
-
-def fingerprint(model: Model, rows: Rows) -> str:
-    """Of the program that a model in JAX is, with its constants; one in Python is told apart by its log densities."""
-    if model.host:
-        return "in Python"
-    some = rows.take(np.zeros(1, np.int64))
-
-    def joint(theta: Any, batch: Any) -> Any:
-        return model.log_likelihood(model.unravel(theta), batch), model.log_prior_at(theta)
-
-    with jax.enable_x64(True):
-        program = jax.make_jaxpr(joint)(np.zeros(model.dimension), some)
-    digest = hashlib.sha256(ADDRESS.sub("", str(program.jaxpr)).encode())
-    for constant in program.consts:
-        digest.update(np.ascontiguousarray(constant).tobytes())
-    return digest.hexdigest()[:16]
 
 
 def processor() -> str:

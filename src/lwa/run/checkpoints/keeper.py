@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.algorithm import Subset
-from lwa.diagnostics.running import Running
+from lwa.diagnostics.running import RunningSummary
 from lwa.engine.cohort import Cohort, CohortState
 from lwa.engine.exact import build_surrogates
 from lwa.engine.recorder import Recorder
@@ -21,9 +21,9 @@ from lwa.run.budget import decide_retention
 from lwa.run.conclude import variables_of
 from lwa.run.draws import RunState, blank_kept, build_recorder, start_summary, take_last_draws
 from lwa.run.loop import BlockRunner
-from lwa.storage.generations import Arrays, Generation, write
+from lwa.storage.generations import Arrays, Generation, write_generation
 from lwa.storage.run_folder import MANIFEST
-from lwa.storage.stream import FILE, Stream, record_of, stream_of
+from lwa.storage.stream import STREAM_FILE, Stream, build_record, load_stream
 from lwa.subsets.tape import Queue, Written
 
 EVERY = 5.0
@@ -50,7 +50,7 @@ class Folder:
     def __post_init__(self) -> None:
         """No draws yet."""
         none = variables_of(self.run, blank_kept(self.run))
-        self.stream = Stream(self.path / FILE, record_of(none), self.run.settings.chains)
+        self.stream = Stream(self.path / STREAM_FILE, build_record(none), self.run.settings.chains)
 
     def load_state(self, runner: BlockRunner, state: RunState) -> None:
         """Put both where the checkpoint was made; a new run is kept at once, so that a folder that will not do is known
@@ -70,7 +70,7 @@ class Folder:
     def _load(self, begun: Generation, runner: BlockRunner, state: RunState) -> None:
         head, arrays = begun.head, begun.arrays
         self.number = begun.number
-        fresh, self.stream = self.stream, stream_of(self.path, head["stream"])
+        fresh, self.stream = self.stream, load_stream(self.path, head["stream"])
         if (self.stream.record, self.stream.chains) != (fresh.record, fresh.chains):
             raise ValueError("its draws are those of another model")
         for name in COUNTERS:
@@ -136,7 +136,7 @@ class Folder:
         try:
             self._stream(state)
             if not state.torn:
-                write(self.path, self.number + 1, *self._held(runner, state))
+                write_generation(self.path, self.number + 1, *self._held(runner, state))
                 self.number += 1
                 (self.path / MANIFEST).unlink(missing_ok=True)  # of the run as it was when it last stopped
         except OSError as error:
@@ -180,7 +180,7 @@ class Folder:
         put_down_surrogates(state, arrays)
         head = {
             "description": self.description,
-            "stream": self.stream.segment(),
+            "stream": self.stream.describe(),
             "draws": 0 if state.tuned is None else min(self.run.settings.draws, state.draws),
             "tuned": state.tuned,
             "thinning": state.thinning,
@@ -222,7 +222,7 @@ def put_back(recorder: Recorder, name: str, arrays: Arrays, run: Run) -> None:
                 raise ValueError(f"draws of shape {found.shape} in place of {(own.shape[0], held, *own.shape[2:])}")
 
 
-def running_back(state: RunState, arrays: Arrays, run: Run) -> Running | None:
+def running_back(state: RunState, arrays: Arrays, run: Run) -> RunningSummary | None:
     """The summary of the draws so far, where there is one."""
     if not state.retention.summarised or "running.0" not in arrays:
         return None

@@ -17,10 +17,10 @@ from lwa.run.checkpoints.arguments import Unkept, as_json, from_json, held
 from lwa.run.checkpoints.identity import identity_of, require_same
 from lwa.run.checkpoints.keeper import Folder
 from lwa.run.conclude import labels_of
-from lwa.storage.generations import Generation, generations
-from lwa.storage.run_folder import discard, holds_run, require_free, require_no_links
-from lwa.storage.run_lock import alone_in, require_idle
-from lwa.storage.stream import FILE, stream_of
+from lwa.storage.generations import Generation, read_generations
+from lwa.storage.locks import lock_run, require_idle
+from lwa.storage.run_folder import discard_run, holds_run, require_free, require_no_links
+from lwa.storage.stream import STREAM_FILE, load_stream
 
 STRANGE = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
 """What comes of reading a state that is whole, but was not written by lwa."""
@@ -73,17 +73,17 @@ def load_state(folder: str | os.PathLike[str]) -> Begun:
     path, faults = Path(folder), list[str]()
     require_idle(path)
     require_no_links(path.glob("*"))
-    for generation, fault in generations(path):
+    for generation, fault in read_generations(path):
         if generation is None:
             faults.append(fault)
             continue
         try:
-            wrong = stream_of(path, generation.head["stream"]).verify()
+            wrong = load_stream(path, generation.head["stream"]).verify()
         except (*STRANGE, RunFolderError) as error:
             faults.append(f"state {generation.number} is not lwa's own ({error})")
             continue
         if wrong:
-            faults.append(f"{FILE} does not hold the draws of state {generation.number}: {wrong}")
+            faults.append(f"{STREAM_FILE} does not hold the draws of state {generation.number}: {wrong}")
             continue
         return Begun(path, generation, faults)
     found = "; ".join(faults) or "there is none"
@@ -139,12 +139,12 @@ def open_run(
             f"Cannot keep a run in {path}: {error.strerror or error}. Pass checkpoint= with a folder that you may "
             "write to."
         ) from None
-    with alone_in(path):
+    with lock_run(path):
         if begun is not None:
             yield Folder(path, run, begun.description, begun.generation)
             return
         require_no_run(path, fresh)  # which another process may have made meanwhile
-        discard(path)
+        discard_run(path)
         settled = dict(asked) | {"seed": run.settings.seed, "subset_size": run.subset_size}
         del settled["checkpoint"]
         description = {
@@ -200,7 +200,7 @@ def finish_folder(keeper: Folder, result: Result) -> Result:
     """The run that is over, its draws on disk; `lwa.load` reads it from now on."""
     failed = keeper.failed
     if not failed:
-        streamed = keeper.stream.segment() if result.running is None else None
+        streamed = keeper.stream.describe() if result.running is None else None
         kept = replace(result, home=Home(keeper.path, streamed))
         try:
             kept.save(keeper.path)

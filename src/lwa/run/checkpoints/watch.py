@@ -9,12 +9,12 @@ from rich.live import Live
 from rich.table import Table
 
 from lwa.errors import RunFolderError
-from lwa.result.result import Result, in_groups
+from lwa.result.result import Result, split_groups
 from lwa.run.checkpoints.resume import of_lwas_own
-from lwa.storage.generations import generations
+from lwa.storage.generations import read_generations
+from lwa.storage.locks import is_running
 from lwa.storage.run_folder import MANIFEST, read_run
-from lwa.storage.run_lock import goes_on
-from lwa.storage.stream import stream_of
+from lwa.storage.stream import load_stream
 
 SECONDS = 2.0
 """Between two looks."""
@@ -30,7 +30,7 @@ def follow(folder: Path, *, once: bool) -> None:
         return
     try:
         with Live(seen(folder), console=console, auto_refresh=False) as live:
-            while goes_on(folder):
+            while is_running(folder):
                 time.sleep(SECONDS)
                 live.update(seen(folder), refresh=True)
             live.update(seen(folder), refresh=True)  # how it ended
@@ -48,7 +48,7 @@ def seen(folder: Path) -> Table:
 
 def facts(folder: Path) -> dict[str, str]:
     """In words."""
-    head: dict[str, Any] | None = next((one.head for one, _ in generations(folder) if one is not None), None)
+    head: dict[str, Any] | None = next((one.head for one, _ in read_generations(folder) if one is not None), None)
     if head is None:
         raise RunFolderError(f"{folder} holds no run that is kept while it goes on. Pass the folder of one.")
     with of_lwas_own(folder):
@@ -58,7 +58,7 @@ def facts(folder: Path) -> dict[str, str]:
 def facts_of(folder: Path, head: dict[str, Any]) -> dict[str, str]:
     """What a state says, and whether there will be another."""
     asked, draws, wanted = head["description"]["asked"]["arguments"], head["draws"], head["wanted"]
-    running = goes_on(folder)
+    running = is_running(folder)
     told = {"state": state_of(folder, head, running=running)}
     if head["tuned"] is None:
         told["tune"] = f"{head['position']:,} of {asked['tune']:,} moves"
@@ -96,7 +96,7 @@ def state_of(folder: Path, head: dict[str, Any], *, running: bool) -> str:
 
 def mixing(folder: Path, head: dict[str, Any]) -> dict[str, str]:
     """Effective draws and R-hat of the parameter that mixed worst, as ArviZ has them."""
-    groups = in_groups(stream_of(folder, head["stream"]).variables())
+    groups = split_groups(load_stream(folder, head["stream"]).variables())
     posterior, stats = (
         {name: values[:, -LOOKED_AT:] for name, values in groups[of].items()} for of in ("posterior", "sample_stats")
     )

@@ -13,7 +13,7 @@ from lwa.errors import DataError
 from lwa.rows.store.conversion import Lacking, asked_of, groups_by_dtype, stored
 from lwa.rows.store.encoding import Seen, stored_as
 from lwa.rows.store.formats import Look, Parquet, Read
-from lwa.rows.store.manifest import MANIFEST
+from lwa.rows.store.manifest import STORE_MANIFEST
 from lwa.rows.store.places import SourceFile, cache_folder, find_files, is_url
 from lwa.rows.store.store import StoredColumn, StoreRows, open_store
 from lwa.rows.store.table_source import with_keys
@@ -139,7 +139,7 @@ def open_part(wanted: Wanted, part: Part) -> StoreRows:
     """The rows of a part in this machine's cache; read from the file where they are not there, or damaged."""
     source = PartSource(part, wanted.types, wanted.keys)
     folder = part_folder(source, wanted.missing)
-    if (folder / MANIFEST).exists():
+    if (folder / STORE_MANIFEST).exists():
         try:
             rows = open_store(folder, check=False)
             require_own(rows, source, wanted.missing)

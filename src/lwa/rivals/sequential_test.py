@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-from lwa.kernels.decision import choose
+from lwa.kernels.kernel import choose
 from lwa.rivals.drawing import permuted
 from lwa.rivals.problem import Problem
 from lwa.rivals.rival import Info, Walker

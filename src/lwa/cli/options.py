@@ -1,0 +1,186 @@
+"""Options that several commands share, and how their text becomes the settings of `lwa.sample`."""
+
+from typing import Annotated, TypedDict
+
+import typer
+
+from lwa.errors import InputError
+
+MODEL, DATA, SAMPLING, OUTPUT = "Model", "Data", "Sampling", "Output"
+"""Panels of `--help`."""
+DEFAULT_SUBSET_SIZE = 1000
+"""Rows that a step reads unless --subset-size is given; all rows if there are fewer."""
+
+FamilyOption = Annotated[
+    str | None,
+    typer.Option(
+        rich_help_panel=MODEL,
+        show_default="gaussian",
+        help="Distribution of the response: gaussian, student_t, bernoulli, binomial, poisson, negative_binomial, "
+        "gamma or categorical.",
+    ),
+]
+LinkOption = Annotated[
+    str | None,
+    typer.Option(
+        rich_help_panel=MODEL,
+        show_default="the family's own",
+        help="Link function, such as probit or cloglog for bernoulli, or log for gaussian.",
+    ),
+]
+PriorOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        rich_help_panel=MODEL,
+        metavar="PRIOR",
+        help="Prior of one parameter, such as 'x = normal(0, 1)' or 'sigma = exponential(2)'; repeat the option for "
+        "more, or pass flat for no priors. Parameters without one get a weak prior scaled to the data. All priors are "
+        "printed before sampling.",
+    ),
+]
+OffsetOption = Annotated[
+    str | None,
+    typer.Option(
+        rich_help_panel=MODEL,
+        help="Column or expression that is added to the linear predictor, such as 'log(exposure)'.",
+    ),
+]
+WeightsOption = Annotated[
+    str | None, typer.Option(rich_help_panel=MODEL, help="Column that says how often each row counts.")
+]
+TrialsOption = Annotated[
+    str | None,
+    typer.Option(rich_help_panel=MODEL, help="Number of trials of binomial: a column, or one number for all rows."),
+]
+NumpyroOption = Annotated[
+    str | None,
+    typer.Option(
+        rich_help_panel=MODEL,
+        metavar="MODULE:MODEL",
+        help="NumPyro model in a module of this folder, instead of a formula. Its arguments are columns of the data.",
+    ),
+]
+MissingOption = Annotated[
+    str,
+    typer.Option(
+        rich_help_panel=DATA, help="What to do about missing values: error to stop, drop to leave such rows out."
+    ),
+]
+SubsetSizeOption = Annotated[
+    str | None,
+    typer.Option(
+        rich_help_panel=SAMPLING,
+        show_default="1000, or all rows if there are fewer",
+        help="Rows that a step reads, or auto: the fewest that give accurate draws.",
+    ),
+]
+BudgetOption = Annotated[
+    str | None,
+    typer.Option(
+        rich_help_panel=SAMPLING,
+        show_default="no limit",
+        help="Longest time for tuning and sampling, such as 60s or '10 min'.",
+    ),
+]
+DrawsOption = Annotated[
+    str | None,
+    typer.Option(
+        rich_help_panel=SAMPLING,
+        show_default="1000; auto with a budget",
+        help="Draws to keep per chain, or auto: as many as the budget allows.",
+    ),
+]
+TuneOption = Annotated[
+    int, typer.Option(rich_help_panel=SAMPLING, help="Steps that tune the sampler and are dropped.", min=0)
+]
+ChainsOption = Annotated[int, typer.Option(rich_help_panel=SAMPLING, help="Number of chains.", min=1)]
+SeedOption = Annotated[
+    int | None,
+    typer.Option(
+        rich_help_panel=SAMPLING,
+        show_default="a new one, which the run records",
+        help="Seed of the random numbers. The same seed gives the same draws.",
+        min=0,
+    ),
+]
+TargetOption = Annotated[
+    str,
+    typer.Option(
+        rich_help_panel=SAMPLING,
+        help="How a subset of rows stands for all rows: calibrated, powered, subposterior or auto.",
+    ),
+]
+ExactOption = Annotated[
+    bool,
+    typer.Option(rich_help_panel=SAMPLING, help="Correct every draw by all rows. Each draw then takes one full pass."),
+]
+EpsilonOption = Annotated[
+    str,
+    typer.Option(
+        rich_help_panel=SAMPLING,
+        help="How closely a subset must resemble all rows, for powered and subposterior: a number, or auto.",
+    ),
+]
+DaskOption = Annotated[
+    str | None,
+    typer.Option(
+        rich_help_panel=SAMPLING,
+        metavar="ADDRESS",
+        help="Compute on the Dask cluster with this scheduler, such as tcp://10.0.0.1:8786. Its workers read Parquet "
+        "files themselves.",
+    ),
+]
+CertifyOption = Annotated[
+    bool,
+    typer.Option(
+        rich_help_panel=OUTPUT,
+        help="Measure how far the draws are from the posterior of all rows, in one or two passes over the rows.",
+    ),
+]
+ReportOption = Annotated[
+    bool,
+    typer.Option("--report/--no-report", rich_help_panel=OUTPUT, help="Write report.html into the folder of the run."),
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", rich_help_panel=OUTPUT, help="Print JSON on standard output, and nothing else.")
+]
+
+
+class SampleOptions(TypedDict):
+    """What commands pass to `lwa.sample`."""
+
+    tune: int
+    chains: int
+    budget: str | None
+    target: str
+    exact: bool
+    seed: int | None
+    epsilon: float | str
+    draws: int | str
+    subset_size: int | str | None
+    keep: str
+
+
+def parse_whole_or_auto(option: str, text: str) -> int | str:
+    """Return a whole number, such as 1e6, or `"auto"`."""
+    if text == "auto":
+        return text
+    try:
+        if float(text) == int(float(text)):
+            return int(float(text))
+    except (ValueError, OverflowError):
+        pass
+    raise InputError(f"{option} {text!r} is no whole number. Pass {option} 1000, for example, or {option} auto.")
+
+
+def parse_number_or_auto(option: str, text: str) -> float | str:
+    """Return a number, or `"auto"`."""
+    try:
+        return text if text == "auto" else float(text)
+    except ValueError:
+        raise InputError(f"{option} {text!r} is no number. Pass {option} 0.1, for example, or {option} auto.") from None
+
+
+def split_names(text: str) -> list[str]:
+    """Return the names between the commas of a text."""
+    return [name.strip() for name in text.split(",") if name.strip()]

@@ -1,0 +1,77 @@
+"""`lwa plan`: what a fit would do and cost."""
+
+from typing import Annotated
+
+import typer
+
+from lwa.cli import options
+from lwa.errors import InputError
+
+
+def plan(
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="Parquet, Arrow, CSV or .npy: a file, a folder, a pattern or a URL; or a folder made by lwa convert.",
+        ),
+    ],
+    formula: Annotated[
+        str | None,
+        typer.Option(rich_help_panel=options.MODEL, help="The formula of the fit, such as 'y ~ x + C(k) + a:b'."),
+    ] = None,
+    family: options.FamilyOption = None,
+    link: options.LinkOption = None,
+    prior: options.PriorOption = None,
+    offset: options.OffsetOption = None,
+    weights: options.WeightsOption = None,
+    trials: options.TrialsOption = None,
+    numpyro: options.NumpyroOption = None,
+    missing: options.MissingOption = "error",
+    subset_size: options.SubsetSizeOption = None,
+    budget: options.BudgetOption = None,
+    draws: options.DrawsOption = None,
+    tune: options.TuneOption = 1000,
+    chains: options.ChainsOption = 4,
+    seed: options.SeedOption = None,
+    target: options.TargetOption = "calibrated",
+    exact: options.ExactOption = False,
+    epsilon: options.EpsilonOption = "auto",
+    certify: options.CertifyOption = True,
+    json: options.JsonOption = False,
+) -> None:
+    """Estimate what lwa fit would do and cost with the same options: passes, bytes, memory, time; and what to change.
+
+    Everything is measured on a sample of the rows of DATA, in seconds. There is
+    no pass over all rows, and nothing is saved.
+
+    Example:
+
+        lwa plan flights.parquet --formula "late ~ distance + origin" \\
+            --family bernoulli --subset-size 1000
+    """
+    from lwa.cli.fitting import parse_sample_options
+    from lwa.cli.forecast.forecast import make_forecast
+    from lwa.cli.source import Source
+
+    if (formula is None) == (numpyro is None):
+        raise InputError("Exactly one model is needed. Pass --formula 'y ~ x', or --numpyro module:model.")
+    asked = parse_sample_options(
+        tune=tune, chains=chains, budget=budget, target=target, exact=exact, seed=seed, epsilon=epsilon, draws=draws,
+        subset_size=subset_size,
+    )  # fmt: skip
+    source = Source(
+        formula or data, data if formula else None, family=family, link=link, prior=prior or [], offset=offset,
+        weights=weights, trials=trials, numpyro=numpyro, missing=missing,
+    )  # fmt: skip
+    forecast = make_forecast(source, asked, certify=certify)
+    if json:
+        from lwa.cli.json import write_json
+
+        typer.echo(write_json(forecast.as_dict()))
+        return
+    from rich.console import Console
+
+    from lwa.cli.forecast.display import print_forecast
+
+    print_forecast(forecast, Console())

@@ -1,0 +1,197 @@
+"""The likelihood of a model that runs in Python, differentiated by central differences of its rows' terms.
+
+With d parameters, value, gradient and curvature take d² + d + 1 evaluations of the rows, the gradient alone 2d. Steps
+are found on a few rows.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float64, PyTree
+from numpy.typing import NDArray
+
+from lwa.models.model import Model
+from lwa.models.numerical import FIRST, SECOND, Derivatives, Function, differentiate, find_lengths, find_slopes
+from lwa.models.python_model import cut_unit, evaluate_prior, evaluate_priors, evaluate_rows
+from lwa.models.sums import (
+    AnyScores,
+    Matrix,
+    Numbers,
+    NumpyPlaces,
+    NumpyScores,
+    NumpySums,
+    Precision,
+    ScoreSums,
+    Sums,
+    Vector,
+    Vectors,
+    split_into_blocks,
+)
+from lwa.rows.passes import unit_length
+from lwa.rows.units import Stretch
+
+STEP_ROWS = 64
+"""Rows on which steps are found."""
+ROWS_PER_CALL = 2**14
+"""Rows in one call of a user's function, one θ at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class PythonLikelihood:
+    """`Likelihood` by calls of a user's Python functions and their differences; batches are evaluated as they are."""
+
+    model: Model
+    precisions: ClassVar[tuple[type[np.floating], ...]] = (np.float64,)
+
+    def compute_terms(self, theta: Array, rows: PyTree, dtype: Precision) -> Array:
+        """Return ℓ_k of some rows."""
+        return jnp.asarray(evaluate_rows(self.model, np.asarray(theta), jax.tree.map(np.asarray, rows)))
+
+    def compute_log_prior(self, theta: Array) -> Array:
+        """Return log p(θ)."""
+        return jnp.asarray(evaluate_prior(self.model, np.asarray(theta)))
+
+    def compute_log_priors(self, thetas: Vectors) -> Numbers:
+        """Return log p at many θ."""
+        return evaluate_priors(self.model, thetas)
+
+    def sum_between(
+        self, theta: Array, rows: PyTree, *, start: int | Array, stop: int | Array, size: int, dtype: Precision
+    ) -> Array:
+        """Return Σ ℓ_k over rows `start` to `stop` - 1 of those in memory."""
+        some = jax.tree.map(lambda leaf: np.asarray(leaf)[int(start) : int(stop)], rows)
+        parts = split_into_blocks(some)
+        return jnp.asarray(sum(evaluate_rows(self.model, np.asarray(theta), part).sum() for part in parts))
+
+    def sum_values(self, thetas: Vectors, batch: PyTree, size: int = 0) -> Numbers:
+        """Return Σ ℓ_k over a batch, at many θ."""
+        return np.array([evaluate_rows(self.model, theta, batch).sum() for theta in thetas])
+
+    def sum_block(self, theta: Vector, batch: PyTree, counts: Numbers) -> NumpySums:
+        """Return value, gradient and curvature of Σ c_k ℓ_k; only single numbers are kept of each evaluation."""
+        steps = SECOND * self.measure_lengths(theta, batch)
+        return negate(differentiate(self.terms_of(batch), theta, steps, lambda terms: counts @ terms))
+
+    def sum_prior(self, theta: Vector) -> NumpySums:
+        """Return value, gradient and curvature of log p."""
+        steps = SECOND * find_lengths(self.prior, theta)
+        return negate(differentiate(self.prior, theta, steps, lambda terms: terms[0]))
+
+    def derivatives(self, theta: Vector, batch: PyTree) -> Derivatives:
+        """Return ℓ_k, ∇ℓ_k and ∇²ℓ_k of each row."""
+        steps = SECOND * self.measure_lengths(theta, batch)
+        return differentiate(self.terms_of(batch), theta, steps, lambda terms: terms)
+
+    def differentiate_rows(self, theta: Vector, batch: PyTree, *, curvature: bool) -> Float64[np.ndarray, "m c"]:
+        """Return ∇ℓ_k of each row and, if asked for, the upper triangle of -∇²ℓ_k beside it."""
+        if not curvature:
+            return self.score_steps(theta, batch)
+        _, score, hessian = self.derivatives(theta, batch)
+        rows, columns = np.triu_indices(self.model.dimension)
+        return np.concatenate([score, -hessian[:, rows, columns]], axis=1)
+
+    def differentiate_steps(
+        self, theta: Vector, units: Stretch, size: int, *, curvature: bool
+    ) -> Float64[np.ndarray, "steps c"]:
+        """Return the derivatives of each scored step, unit by unit."""
+
+        def one(i: int) -> Float64[np.ndarray, "steps c"]:
+            rows, scored = cut_unit(units, i)
+            return self.differentiate_rows(theta, rows, curvature=curvature)[scored]
+
+        return np.concatenate([one(i) for i in range(len(units.scored))])
+
+    def score_steps(self, theta: Vector, batch: PyTree) -> Float64[np.ndarray, "m d"]:
+        """Return ∇ℓ_k of each row, or step of one sequence."""
+        return find_slopes(self.terms_of(batch), theta, FIRST * self.measure_lengths(theta, batch))
+
+    def whiten_curvatures(self, theta: Vector, batch: PyTree, factor: Matrix) -> Float64[np.ndarray, "m d d"]:
+        """Return -Fᵀ ∇²ℓ_k F of each row."""
+        return -factor.T @ self.derivatives(theta, batch).hessian @ factor
+
+    def measure_rows(
+        self, theta: Vector, batch: PyTree, factor: Matrix, size: int = 0
+    ) -> tuple[Numbers, NDArray[np.int64]]:
+        """Return h_k = Σ_j |f_jᵀ ∇²ℓ_k f_j| over the columns of F, and the j of the largest, of each row."""
+        along = self.bend_along(theta, batch, factor)
+        return along.sum(0), along.argmax(0)
+
+    def bend_along(self, theta: Vector, batch: PyTree, factor: Matrix) -> Float64[np.ndarray, "d m"]:
+        """Return |f_jᵀ ∇²ℓ_k f_j| for the columns of F, in 2d + 1 evaluations."""
+        function = self.terms_of(batch)
+        base, found = function(theta), []
+        steps = SECOND * self.measure_lengths(theta, batch, factor.T)
+        for direction, step in zip(factor.T, steps, strict=True):
+            with np.errstate(invalid="ignore"):
+                bend = function(theta + step * direction) + function(theta - step * direction) - 2.0 * base
+            found.append(np.abs(bend) / step**2)
+        return np.stack(found)
+
+    def fill(self, batch: PyTree, size: int) -> PyTree:
+        """Return a batch as it is: Python needs no filling."""
+        return batch
+
+    def choose_block(self, places: NumpyPlaces) -> int:
+        """Return how many rows one call takes."""
+        return ROWS_PER_CALL
+
+    def score_prior(self, places: NumpyPlaces) -> NumpyScores:
+        """Return log p and its gradient at some places; the points share their steps."""
+        steps = FIRST * find_lengths(self.prior, places.points[0])
+        gradient = np.array([find_slopes(self.prior, theta, steps)[0] for theta in places.points])
+        here, there = (evaluate_priors(self.model, thetas) for thetas in (places.begun, places.proposals))
+        return ScoreSums(here, gradient, there)
+
+    def add_scores(
+        self,
+        total: AnyScores,
+        places: NumpyPlaces,
+        batch: PyTree,
+        *,
+        size: int = 0,
+        precision: Precision = np.float64,
+    ) -> AnyScores:
+        """Return `total` with the values and gradients of some rows added; what a user's function raises is theirs."""
+        here, there = (self.sum_values(thetas, batch) for thetas in (places.begun, places.proposals))
+        found = (here, self.sum_gradients(places.points, batch), there)
+        return ScoreSums(*(a + b for a, b in zip(total, found, strict=True)))
+
+    def sum_gradients(self, thetas: Vectors, batch: PyTree) -> Vectors:
+        """Return Σ ∇ℓ_k at many θ of one posterior, which share their steps."""
+        steps = FIRST * self.measure_lengths(thetas[0], batch)
+        return np.array([find_slopes(self.terms_of(batch), theta, steps).sum(0) for theta in thetas])
+
+    def identify(self, one: PyTree) -> str:
+        """Return the same for all models in Python, which are told apart by their log densities."""
+        return "in Python"
+
+    def terms_of(self, rows: PyTree) -> Function:
+        """Return θ -> ℓ_k of these rows."""
+        return lambda theta: evaluate_rows(self.model, theta, rows)
+
+    def prior(self, theta: Vector) -> Numbers:
+        """Return log p, as the term of one row."""
+        return np.array([evaluate_prior(self.model, theta)])
+
+    def measure_lengths(self, theta: Vector, rows: PyTree, directions: Vectors | None = None) -> Numbers:
+        """Return `find_lengths` of a few rows; the term of a unit is taken per row, which is as precise as a row's own."""
+        function, length = self.terms_of(choose_few(self.model, rows)), unit_length(rows)
+        return find_lengths(lambda theta: function(theta) / length, theta, directions)
+
+
+def negate(found: Derivatives) -> NumpySums:
+    """Return sums with the negative Hessian as the curvature."""
+    return Sums(found.value, found.gradient, -found.hessian)
+
+
+def choose_few(model: Model, rows: PyTree) -> PyTree:
+    """Return rows that show how long steps must be: from everywhere, or the first if rows depend on those before."""
+    count = len(jax.tree.leaves(rows)[0])
+    few = min(count, max(1, STEP_ROWS // unit_length(rows)))
+    consecutive = model.ordered is not False or model.groups is not None
+    chosen = np.arange(few) if consecutive else np.linspace(0, count - 1, few).astype(np.int64)
+    return jax.tree.map(lambda leaf: leaf[chosen], rows)

@@ -1,0 +1,111 @@
+"""Models that JAX cannot trace: plain Python, NumPy, SciPy, C.
+
+Their functions are called with NumPy's arrays in float64, one θ at a time, on the thread that called lwa.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+from weakref import WeakKeyDictionary
+
+import jax
+import numpy as np
+from jax import Array
+from jaxtyping import PyTree
+from numpy.typing import ArrayLike, NDArray
+
+from lwa.models.model import Model
+from lwa.models.sums import Numbers, Vector, Vectors
+from lwa.models.user_calls import as_terms, ask
+from lwa.rows.units import Stretch
+
+
+def sum_units_in_python(
+    log_likelihood: Callable[[PyTree, PyTree], ArrayLike], theta: PyTree, units: Stretch
+) -> NDArray[np.float64]:
+    """Return Σ over the scored rows of each unit; rows that only fill a unit up are left out."""
+
+    def one(i: int) -> float:
+        rows, scored = cut_unit(units, i)
+        return float(as_terms(ask(log_likelihood, theta, rows), len(scored))[scored].sum())
+
+    return np.array([one(i) for i in range(len(units.scored))])
+
+
+def cut_unit(units: Stretch, i: int) -> tuple[PyTree, NDArray[np.bool_]]:
+    """Return the rows of one unit up to its last scored one, and which of them are scored."""
+    stop = int(np.flatnonzero(units.scored[i])[-1]) + 1
+    return jax.tree.map(lambda leaf: leaf[i, :stop], units.rows), units.scored[i, :stop]
+
+
+@dataclass(frozen=True, eq=False)
+class PythonModel(Model):
+    """A model that runs in Python; made by `check_model`."""
+
+    reasons: tuple[tuple[str, str], ...] = ()  # which function is not JAX, and what JAX says
+    host: ClassVar[bool] = True
+    sum_units = staticmethod(sum_units_in_python)  # type: ignore[assignment]  # NumPy's arrays in place of JAX's
+
+    @property
+    def in_words(self) -> str:
+        """Which functions are not JAX, and why."""
+        names = " and ".join(name for name, _ in self.reasons)
+        return f"{names} {'is' if len(self.reasons) == 1 else 'are'} not JAX ({self.reasons[0][1]})"
+
+
+PYTHON_MODELS: WeakKeyDictionary[Model, PythonModel] = WeakKeyDictionary()
+"""Models that were found to run in Python before: what is compiled for one serves its next run."""
+
+
+def as_python_model(model: Model, reasons: dict[str, str]) -> PythonModel:
+    """Return the model in Python: a function that is JAX after all is compiled, and called like the other."""
+    given = tuple(reasons.items())
+    if model in PYTHON_MODELS and PYTHON_MODELS[model].reasons == given:
+        return PYTHON_MODELS[model]
+    functions = {
+        name: getattr(model, name) if name in reasons else jax.jit(getattr(model, name))
+        for name in ("log_likelihood", "log_prior")
+    }
+    fields = {name: value for name, value in vars(model).items() if name in Model.__dataclass_fields__}
+    PYTHON_MODELS[model] = PythonModel(**fields | functions, reasons=given)
+    return PYTHON_MODELS[model]
+
+
+def build_theta(model: Model, vector: ArrayLike) -> PyTree:
+    """Return θ as the user wrote it, in NumPy's arrays of its own: what a user writes on it changes no chain."""
+    vector = np.array(vector, np.float64)
+    if model.constrained:
+        leaves = [np.array(leaf[0])[()] for leaf in model.by_name(vector[None]).values()]
+    else:
+        leaves = [vector[place].reshape(shape)[()] for place, shape in model.places]
+    return jax.tree.unflatten(jax.tree.structure(model.init), leaves)
+
+
+def evaluate_rows(model: Model, vector: Vector, rows: PyTree) -> Numbers:
+    """Return log f(Y_k|θ) at a flat θ, for rows with their slots on the first axis."""
+    rows = jax.tree.map(copy_column, rows)
+    return as_terms(ask(model.log_likelihood, build_theta(model, vector), rows), len(jax.tree.leaves(rows)[0]))
+
+
+def evaluate_prior(model: Model, vector: Vector) -> float:
+    """Return log p at a flat θ, as a density of that vector."""
+    value = float(np.asarray(ask(model.log_prior, build_theta(model, vector)), np.float64).reshape(()))
+    return value + float(log_jacobian(model, np.asarray(vector, np.float64))) if model.constrained else value
+
+
+def evaluate_priors(model: Model, vectors: Vectors) -> Numbers:
+    """Return log p at several flat θ."""
+    return np.array([evaluate_prior(model, vector) for vector in vectors], np.float64)
+
+
+def copy_column(leaf: np.ndarray) -> np.ndarray:
+    """Return a copy of a column, contiguous as C wants it; floats in float64, other types as they are."""
+    floating = np.issubdtype(leaf.dtype, np.floating)
+    return np.array(leaf, np.float64 if floating else leaf.dtype, order="C")
+
+
+@partial(jax.jit, static_argnames=("model",))
+def log_jacobian(model: Model, vector: Array) -> Array:
+    """Return log |∂θ/∂vector|."""
+    return model.log_jacobian_at(vector)
