@@ -27,7 +27,7 @@ from jax.scipy.stats import norm
 
 import lwa
 from lwa.rows import as_rows
-from lwa.targets.reference import find_reference, log_posterior
+from lwa.targets.reference import find_reference, compute_log_posterior
 
 HERE = Path(__file__).parent
 CASES = {}
@@ -284,7 +284,7 @@ def scored(model, rows, thetas):
 
     def some(part):
         with jax.enable_x64(True):
-            return log_posterior(model, rows, part)
+            return compute_log_posterior(model, rows, part)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return np.concatenate(list(pool.map(some, [thetas[i : i + POINTS] for i in range(0, len(thetas), POINTS)])))

@@ -24,7 +24,7 @@ import numpy as np
 
 from lwa.data.data import lay_out
 from lwa.diagnostics.certify import certify
-from lwa.diagnostics.gradients import choose_precision, score
+from lwa.diagnostics.gradients import choose_score_precision, score_places
 from lwa.diagnostics.transitions import draw_proposals
 from lwa.models.jax_likelihood import JaxLikelihood, add_block
 from lwa.models.sums import Places, ScoreSums
@@ -80,11 +80,11 @@ def main():
             return seconds(lambda: certify(model, rows, {"beta": draws}, points=given.points, progress=False))
 
         def streamed():
-            return seconds(lambda: score(layout, places, mode.factor, display))
+            return seconds(lambda: score_places(layout, places, mode.factor, display))
 
         rounds = range(given.repeats + 1)
         times = [(unit(np.float64), unit(np.float32), whole(), streamed()) for _ in rounds][1:]  # first: compile
-        precision = np.dtype(choose_precision(model, rows, places, mode.factor)).name
+        precision = np.dtype(choose_score_precision(model, rows, places, mode.factor)).name
     double, single, certify_seconds, pass_seconds = (statistics.median(column) for column in zip(*times, strict=True))
     found = {
         "date": date.today().isoformat(),

@@ -28,7 +28,7 @@ from out_of_core import CHAINS, HERE, PARAMETERS, batches, between_marks, model,
 import lwa
 from lwa.rows import open_store, survey, write_store
 from lwa.rows.passes import spread_passes
-from lwa.targets.reference import log_posterior, sum_all_rows
+from lwa.targets.reference import compute_log_posterior, sum_all_rows
 
 PASSES = {"survey": "survey", "mode": "Newton pass", "exact": f"{CHAINS} θ"}
 
@@ -39,7 +39,7 @@ def passes_of(logistic, rows, draws):
     return {
         "survey": lambda: survey(rows).fingerprint,
         "mode": lambda: sum_all_rows(logistic, rows, theta[0]),
-        "exact": lambda: log_posterior(logistic, rows, theta),
+        "exact": lambda: compute_log_posterior(logistic, rows, theta),
     }
 
 

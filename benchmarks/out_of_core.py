@@ -120,7 +120,7 @@ def one(folder, moves, certify):
     import lwa
     from lwa.diagnostics.autocorrelation import effective_draws
     from lwa.rows import open_store, survey
-    from lwa.targets.reference import log_posterior, sum_all_rows
+    from lwa.targets.reference import compute_log_posterior, sum_all_rows
 
     peak = Peak()
     peak.start()
@@ -141,11 +141,11 @@ def one(folder, moves, certify):
     found["fit_mib"] = peak.anonymous
     theta = np.asarray(fits[0].posterior["theta"])[:, -1].astype(np.float64)
     with jax.enable_x64(True):
-        log_posterior(logistic, rows_of(rows, 1000), theta)  # compiled, as the others are
+        compute_log_posterior(logistic, rows_of(rows, 1000), theta)  # compiled, as the others are
         found["passes"] = {
             "survey": timed(lambda: survey(rows))[0],
             "mode": timed(lambda: sum_all_rows(logistic, rows, theta[0]))[0],
-            "exact": timed(lambda: log_posterior(logistic, rows, theta))[0],
+            "exact": timed(lambda: compute_log_posterior(logistic, rows, theta))[0],
         }
     if certify:
         lwa.certify(logistic, rows_of(rows, 100_000), fits[0], progress=False)  # compiled

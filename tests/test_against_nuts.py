@@ -17,7 +17,7 @@ from scipy import stats
 
 import lwa
 from lwa.rows import as_rows
-from lwa.targets.reference import log_posterior
+from lwa.targets.reference import compute_log_posterior
 from tests.tiny import MEAN, MODEL, PRIOR_SD, N, Y, n
 
 pytestmark = pytest.mark.slow
@@ -202,7 +202,7 @@ def test_polishing_moves_draws_to_the_full_posterior(target):
     assert polished.attributes["polish_acceptance"] == pytest.approx(told["acceptance_rate"].mean())
     assert (told["n_rows_read"] == 20 * N).all()
     with jax.enable_x64(True):
-        scored = log_posterior(MODEL, as_rows(Y), polished.posterior["theta"].reshape(-1, 1))
+        scored = compute_log_posterior(MODEL, as_rows(Y), polished.posterior["theta"].reshape(-1, 1))
     np.testing.assert_allclose(told["lp"].ravel(), scored, rtol=1e-12)
 
 

@@ -10,7 +10,7 @@ import pytest
 from lwa import algorithm
 from lwa.data import data as layout
 from lwa.engine import cohort as pipeline
-from lwa.kernels.decision import accepts
+from lwa.kernels.kernel import accepts
 from lwa.subsets import Gaussian, Swap, tape
 from lwa.targets.target import Target
 from tests.engine.test_cohort import check_fresh_terms, check_frozen, check_powered_spread

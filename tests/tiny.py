@@ -7,7 +7,7 @@ import numpy as np
 import lwa
 from experiments.law_of_theta.exact import PRIOR_SD, SUBSETS, N, Y, n
 from lwa.rows import as_rows
-from lwa.rows.passes import visited
+from lwa.rows.passes import visit_rows
 from lwa.subsets.chain import SubsetChain
 from lwa.subsets.moves import Move
 from lwa.subsets.weights import Weight
@@ -33,7 +33,7 @@ def subset_chain(
     move: Move, weight: Weight, epsilon: float, page: int = 64, seed: int = 1, data=Y, size=n
 ) -> SubsetChain:
     rows = as_rows(data)
-    gathering = visited(rows, MEAN.gather)[1]
+    gathering = visit_rows(rows, MEAN.gather)[1]
     return SubsetChain(rows, gathering.finish(), move, weight, epsilon, size, seed, page)
 
 

@@ -6,7 +6,7 @@ end run a cohort of chains: `write` plays lines 2-5 ahead of θ, `play` plays li
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +15,16 @@ from jax import Array
 from numpy.typing import NDArray
 
 from lwa.backend.xla import program
-from lwa.kernels.decision import accepts, choose
-from lwa.kernels.kernel import Info, Kernel
+from lwa.kernels.kernel import Kernel, MoveInfo, accepts, choose
 from lwa.rows.slots import Columns, put
-from lwa.subsets.weights import Weight
 from lwa.targets.target import Given, Target, Terms
+
+
+class Phi(Protocol):
+    """Φ, as line 4 needs it: one of `lwa.subsets.weights`."""
+
+    def log(self, x: Array) -> Array:
+        """Return log Φ(x) for x = distance / ε ≥ 0, up to a constant."""
 
 
 class Subset(NamedTuple):
@@ -69,7 +74,7 @@ class Draw(NamedTuple):
 
     theta: Any
     log_density: Any
-    info: Info
+    info: MoveInfo
 
 
 def assess(indices: Array, statistics: Array, carried: Array | None = None) -> Subset:
@@ -101,13 +106,13 @@ def propose(U: Subset, candidate: Candidate) -> tuple[Array, Array]:
     return total, distance(total, U.indices.shape[-1])
 
 
-def log_acceptance(old: Array, new: Array, weight: Weight, epsilon: Array) -> Array:
+def log_acceptance(old: Array, new: Array, weight: Phi, epsilon: Array) -> Array:
     """Line 4, eq. (acc1): log Φ(‖S' - s_N‖/ε) - log Φ(‖S - s_N‖/ε). Every move's R is symmetric, so it cancels."""
     return weight.log(new / epsilon) - weight.log(old / epsilon)
 
 
 def refresh(
-    U: Subset, candidate: Candidate, weight: Weight, epsilon: Array, *, exchange: bool = True, reach: float = jnp.inf
+    U: Subset, candidate: Candidate, weight: Phi, epsilon: Array, *, exchange: bool = True, reach: float = jnp.inf
 ) -> tuple[Subset, Array]:
     """Lines 2-5: propose U', accept or leave. Also returns whether U changed.
 
@@ -174,7 +179,7 @@ def move(state: State, entry: Tape, target: Target, kernel: Kernel) -> tuple[Sta
 
 @program(static_argnames=("weight", "exchange", "reach"), donate_argnames=("U",))
 def write(
-    U: Subset, candidates: Candidate, weight: Weight, epsilon: Array, *, exchange: bool, reach: float = jnp.inf
+    U: Subset, candidates: Candidate, weight: Phi, epsilon: Array, *, exchange: bool, reach: float = jnp.inf
 ) -> tuple[Subset, Array, Array, Array | None]:
     """Lines 2-5 over a page of candidates, for a cohort: the U chain alone. U never looks at θ, so it runs ahead.
 

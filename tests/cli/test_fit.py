@@ -228,7 +228,7 @@ def test_ctrl_c_before_there_are_draws(call, place, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lwa.cli.source.rows_at", interrupt)
+    monkeypatch.setattr("lwa.cli.source.open_path", interrupt)
     code, out, _ = call("fit", "delay ~ distance", "flights.csv", *SMALL)
     assert (code, out) == (130, "")
     assert not Path("runs").exists()
@@ -529,7 +529,7 @@ def test_usage(call, place, option):
 
 
 def test_nothing_long_is_begun_for_options_that_are_wrong(call, place, monkeypatch):
-    monkeypatch.setattr("lwa.cli.source.rows_at", None)  # whoever reads the data fails
+    monkeypatch.setattr("lwa.cli.source.open_path", None)  # whoever reads the data fails
     for option in (["--target", "best"], ["--budget", "soon"], ["--epsilon", "-1"], ["--link", "logit"]):
         assert call("fit", "late ~ distance", "flights.csv", *option)[0] == 2
 

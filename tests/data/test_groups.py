@@ -11,7 +11,7 @@ from lwa.diagnostics.autocorrelation import effective_draws
 from lwa.subsets import Gaussian, Swap
 from lwa.subsets.chain import SubsetChain
 from lwa.summaries.groups import OverGroups
-from lwa.targets.reference import find_reference, log_posterior
+from lwa.targets.reference import find_reference, compute_log_posterior
 
 GROUPS = 600
 RNG = np.random.default_rng(7)
@@ -91,7 +91,7 @@ def test_rows_of_a_group_may_depend_on_those_before():
     layout = lay_out(model, shuffled)
     points = np.random.default_rng(1).normal(size=(3, 2))
     with jax.enable_x64(True):
-        found = log_posterior(layout.model, layout.full, points)
+        found = compute_log_posterior(layout.model, layout.full, points)
     for (level, slope), value in zip(points, found, strict=True):
         whole = -0.5 * (level**2 + slope**2) / 100.0
         for subject in range(GROUPS):

@@ -24,7 +24,7 @@ from lwa.summaries import Autocorrelations, Combine, Custom, MinMax, Moments, Qu
 from lwa.summaries.running_sums import compute_running_sums
 from lwa.summaries.summary import NO_STATISTIC
 from lwa.targets.calibration import calibrate, expansion_of
-from lwa.targets.reference import find_reference, log_posterior
+from lwa.targets.reference import find_reference, compute_log_posterior
 from lwa.targets.target import Target
 
 S0 = Combine(Quantiles(0.2, 0.5, 0.8), Autocorrelations(5))
@@ -120,7 +120,7 @@ def test_sums_over_segments_are_those_of_the_whole_series():
         reference = find_reference(model, layout.full, np.zeros(3), 1)
         layout, _ = extend_lead_in(layout, reference.theta, reference.factor)
         points = reference.theta + np.random.default_rng(2).normal(size=(5, 3)) @ reference.factor.T
-        found = log_posterior(model, layout.full, points)
+        found = compute_log_posterior(model, layout.full, points)
     for theta, value in zip(points, found, strict=True):
         named = {name: np.asarray(leaf) for name, leaf in layout.given.by_name(theta).items()}
         w = y - named["ar"][0] * np.r_[y[0], y[:-1]] - named["drift"]
@@ -307,7 +307,7 @@ def test_a_short_series_that_is_never_forgotten_is_looked_at_whole():
     with jax.enable_x64(True):
         reference = find_reference(layout.model, layout.full, np.zeros(2), 1)
         layout, memory = extend_lead_in(layout, reference.theta, reference.factor)
-        found = log_posterior(layout.model, layout.full, np.array([[0.3, 0.1]]))
+        found = compute_log_posterior(layout.model, layout.full, np.array([[0.3, 0.1]]))
     assert memory.lead_in(2000, len(y), 1e-6) == len(memory.left)
     whole = -0.5 * ((y - 0.1 - 0.3 * np.cumsum(y) / 900) ** 2).sum() - 0.5 * (0.3**2 + 0.1**2) / 100.0
     assert found[0] == pytest.approx(whole, rel=1e-12)

@@ -14,7 +14,7 @@ import lwa
 from lwa.data.data import lay_out
 from lwa.diagnostics.autocorrelation import SCARCE_DRAWS, effective_draws, standard_error_of_mean
 from lwa.diagnostics.draws import choose_points
-from lwa.diagnostics.gradients import choose_precision, score
+from lwa.diagnostics.gradients import choose_score_precision, score_places
 from lwa.diagnostics.stein import Evidence, measure_effects, measure_worst_directions
 from lwa.models.jax_likelihood import add_block
 from lwa.models.sums import Places
@@ -322,7 +322,7 @@ def test_scores_are_those_of_all_rows(moves):
     points = TRUTH + np.random.default_rng(1).normal(scale=0.1, size=(300, D))
     with jax.enable_x64(True), Display(False) as display:
         starts, ends = points[:moves] if moves < 300 else points[:0], points[::-1][:moves] + 0.1
-        found = score(lay_out(model, data), Places(points, starts, ends), np.eye(D), display)
+        found = score_places(lay_out(model, data), Places(points, starts, ends), np.eye(D), display)
 
         def whole(beta):
             theta = {"beta": beta}
@@ -348,7 +348,7 @@ def test_float32_where_its_rounding_is_not_felt(offset, constant, expected):
     model = lwa.Model(lambda mu, y: constant - 0.5 * (y - mu) ** 2, lambda mu: 0.0 * mu, init=0.0)
     points, proposals = y.mean() + sd * np.random.default_rng(2).normal(size=(2, 30, 1))
     with jax.enable_x64(True):
-        assert choose_precision(model, as_rows(y), Places(points, points[:0], proposals), np.array([[sd]])) is expected
+        assert choose_score_precision(model, as_rows(y), Places(points, points[:0], proposals), np.array([[sd]])) is expected
     draws = y.mean() + sd * np.random.default_rng(3).normal(size=(4, 1000))
     found = lwa.certify(model, y, {"theta": draws}, **QUIET)
     assert found.passed
@@ -362,7 +362,7 @@ def test_proposals_outside_the_support_do_not_ask_for_float64():
     points, proposals = np.linspace(-0.01, 0.009, 30)[:, None], np.linspace(-0.01, 0.02, 30)[:, None]
     with jax.enable_x64(True):
         places = Places(points, points[:0], proposals)
-        assert choose_precision(model, as_rows(y), places, np.array([[0.004]])) is np.float32
+        assert choose_score_precision(model, as_rows(y), places, np.array([[0.004]])) is np.float32
 
 
 def test_one_program_serves_all_blocks():

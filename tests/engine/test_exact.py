@@ -9,7 +9,7 @@ import lwa
 from experiments.law_of_theta import exact as tiny
 from lwa.rows import as_rows
 from lwa.subsets import Fixed, Swap
-from lwa.targets.reference import log_posterior
+from lwa.targets.reference import compute_log_posterior
 from tests.tiny import MEAN, MODEL, PRIOR_SD, SUBSETS, N, Y, n
 
 
@@ -61,7 +61,7 @@ def test_draws_are_those_of_the_full_posterior(target, move):
 def test_the_streamed_posterior_is_the_posterior():
     thetas = np.linspace(-1, 2, 5)[:, None]
     with jax.enable_x64(True):
-        found = log_posterior(MODEL, as_rows(Y), thetas)
+        found = compute_log_posterior(MODEL, as_rows(Y), thetas)
     expected = [tiny.log_target(frozenset(range(N)), 1.0, theta)[0] for theta in thetas]
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 

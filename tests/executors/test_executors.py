@@ -14,8 +14,8 @@ import lwa
 from lwa.errors import DataError, ExecutorError, InputError
 from lwa.executors import Executor, Processes, Serial, Work
 from lwa.rows import as_rows, survey
-from lwa.rows.passes import ALIGNED, MOST_PIECES, of_pieces, over_pieces, pieces_of, spread
-from lwa.targets.reference import log_posterior, sums_over_all
+from lwa.rows.passes import LEAST_PIECE_ROWS, MOST_PIECES, compute_pieces, map_pieces, cut_pieces, spread_passes
+from lwa.targets.reference import compute_log_posterior, sum_all_rows
 from tests.executors.logistic import ASKED, MODEL, rows
 
 
@@ -49,16 +49,16 @@ class Plain:
         yield from np.array_split(self.array, 7)
 
 
-@pytest.mark.parametrize("N", [1, ALIGNED, ALIGNED + 1, 10**6, 10**8, 10**10])
+@pytest.mark.parametrize("N", [1, LEAST_PIECE_ROWS, LEAST_PIECE_ROWS + 1, 10**6, 10**8, 10**10])
 def test_pieces_are_all_rows_once_and_depend_on_their_number_alone(N):
     class Counted:
         def __len__(self):
             return N
 
-    pieces = pieces_of(Counted())
+    pieces = cut_pieces(Counted())
     assert pieces[0][0] == 0
     assert pieces[-1][1] == N
-    assert all(one[1] == other[0] and one[1] % ALIGNED == 0 for one, other in pairwise(pieces))
+    assert all(one[1] == other[0] and one[1] % LEAST_PIECE_ROWS == 0 for one, other in pairwise(pieces))
     assert len(pieces) <= MOST_PIECES
 
 
@@ -66,11 +66,11 @@ def ways(array):
     return [
         as_rows(array),
         Plain(array),
-        spread(as_rows(array), Serial(1)),
-        spread(as_rows(array), Serial(3)),
-        spread(as_rows(array), Backwards(1)),
-        spread(as_rows(array), Backwards(50)),
-        spread(Plain(array), Backwards(2)),
+        spread_passes(as_rows(array), Serial(1)),
+        spread_passes(as_rows(array), Serial(3)),
+        spread_passes(as_rows(array), Backwards(1)),
+        spread_passes(as_rows(array), Backwards(50)),
+        spread_passes(Plain(array), Backwards(2)),
     ]
 
 
@@ -78,8 +78,8 @@ def test_every_way_gives_the_same_bits():
     array, theta = rows(), np.array([0.4, -0.9, 0.1])
     with jax.enable_x64(True):
         for first, *others in (
-            [sums_over_all(MODEL, way, theta) for way in ways(array)],
-            [log_posterior(MODEL, way, np.stack([theta, -theta])) for way in ways(array)],
+            [sum_all_rows(MODEL, way, theta) for way in ways(array)],
+            [compute_log_posterior(MODEL, way, np.stack([theta, -theta])) for way in ways(array)],
             [(survey(way).fingerprint,) for way in ways(array)],
         ):
             for other in others:
@@ -89,7 +89,7 @@ def test_every_way_gives_the_same_bits():
 def test_tasks_hold_several_pieces_where_workers_are_few():
     few, many = Backwards(1), Backwards(100)
     for executor in (few, many):
-        list(over_pieces(spread(as_rows(rows(20 * ALIGNED)[:, 0]), executor), lambda start, blocks: start, 4096))
+        list(map_pieces(spread_passes(as_rows(rows(20 * LEAST_PIECE_ROWS)[:, 0]), executor), lambda start, blocks: start, 4096))
     assert few.tasks == [2]
     assert many.tasks == [20]
 
@@ -173,7 +173,7 @@ def test_processes(tmp_path):
 
 def test_what_workers_do_with_rows_is_what_is_done_here():
     array = np.arange(10.0)
-    found = of_pieces(
+    found = compute_pieces(
         Plain(array), (lambda start, blocks: [block.tolist() for block in blocks], 4, ()), [(0, 6), (6, 10)]
     )
     assert found == [[[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]], [[6.0, 7.0, 8.0, 9.0]]]

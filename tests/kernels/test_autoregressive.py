@@ -12,7 +12,7 @@ from scipy import stats
 import lwa
 from lwa.engine.cohort import ADAPT_EVERY
 from lwa.kernels import Autoregressive, RandomWalk
-from lwa.kernels.autoregressive import ENOUGH, FALLEN_BACK, threshold
+from lwa.kernels.autoregressive import ENOUGH_PROPOSALS, FALLEN_BACK, threshold
 from lwa.kernels.kernel import steering_gain
 from lwa.targets.reference import Reference
 from lwa.targets.target import Terms
@@ -201,7 +201,7 @@ def test_without_fallback_the_share_stays():
 def test_it_recovers_where_proposals_are_accepted_again():
     """A chain that was misled, by a far start say, comes back to the reference, its shape and its scale."""
     chains = begin(GAUSSIAN, KERNEL, RIGHT)
-    full = jnp.full(CHAINS, float(ENOUGH))
+    full = jnp.full(CHAINS, float(ENOUGH_PROPOSALS))
     misled = adapt(chains.tuning._replace(proposals=full), jnp.zeros((ADAPT_EVERY, CHAINS, 3)), 32.0, KERNEL)
     assert np.all(misled.share == FALLEN_BACK)
     short = tune(chains._replace(tuning=misled), GAUSSIAN, KERNEL, ADAPT_EVERY)

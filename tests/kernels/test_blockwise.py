@@ -7,7 +7,7 @@ import pytest
 
 import lwa
 from lwa.kernels import Blockwise, RandomWalk
-from lwa.kernels.blockwise import own_gain
+from lwa.kernels.blockwise import block_gain
 from lwa.kernels.kernel import steering_gain
 from lwa.targets.reference import Reference
 
@@ -137,8 +137,8 @@ def test_proposal_variances_are_those_of_proposals(kernel):
 def test_the_gain_is_that_of_a_blocks_own_moves():
     with jax.enable_x64(True):
         moves = np.array([0.0, 40.0, 4000.0])
-        np.testing.assert_allclose(own_gain(jnp.asarray(steering_gain(moves)), 4), steering_gain(moves / 4))
-        assert own_gain(jnp.zeros(()), 4) == 0
+        np.testing.assert_allclose(block_gain(jnp.asarray(steering_gain(moves)), 4), steering_gain(moves / 4))
+        assert block_gain(jnp.zeros(()), 4) == 0
 
 
 @pytest.mark.parametrize(
@@ -150,11 +150,11 @@ def test_the_gain_is_that_of_a_blocks_own_moves():
         ),
         ([["a", "b"], ["b", "c", "d"]], "names 'b' more than once"),
         ([["a"], ["d"]], "leaves out 'b', 'c'"),
-        (["a", "b"], r"blocks=\['a', 'b'\] must be lists of parameters' names. Pass blocks=\[\['mu'\]"),
-        ([], "must be lists of parameters' names"),
-        ([["a"], []], "must be lists of parameters' names"),
-        ([["a", 1]], "must be lists of parameters' names"),
-        ("a", "must be lists of parameters' names"),
+        (["a", "b"], r"blocks=\['a', 'b'\] must be lists of parameter names. Pass blocks=\[\['mu'\]"),
+        ([], "must be lists of parameter names"),
+        ([["a"], []], "must be lists of parameter names"),
+        ([["a", 1]], "must be lists of parameter names"),
+        ("a", "must be lists of parameter names"),
     ],
 )
 def test_blocks_that_are_none(blocks, message):

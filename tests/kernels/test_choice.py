@@ -7,7 +7,7 @@ import pytest
 
 import lwa
 from lwa.data.data import lay_out
-from lwa.kernels import HMC, Autoregressive, RandomWalk, choice
+from lwa.kernels import HMC, Autoregressive, RandomWalk
 from lwa.kernels.choice import choose_kernel
 from lwa.run.pilot import predicted_acceptance
 from lwa.targets.calibration import expansion_of
@@ -31,11 +31,6 @@ from lwa.targets.target import Given, Target
 )
 def test_the_choice(d, calibrated, accepted, expected):
     assert choose_kernel(d, calibrated=calibrated, accepted=accepted) == expected
-
-
-def test_without_blackjax_no_trajectories(monkeypatch):
-    monkeypatch.setattr(choice, "find_spec", lambda name: None)
-    assert choose_kernel(50, calibrated=True, accepted=0.1) == Autoregressive()
 
 
 def gamma_terms(theta, y):

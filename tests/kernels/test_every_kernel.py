@@ -138,7 +138,9 @@ class Hot(HMC):
     """Momenta of another temperature than the kinetic energy's."""
 
     def step(self, noise, tuning, theta, terms, evaluate):
-        return leapfrog(1.2 * noise.momentum, noise.log_u, noise.steps, tuning, theta, terms, evaluate)
+        return leapfrog(
+            1.2 * noise.momentum, noise.log_u, noise.steps, tuning=tuning, theta=theta, terms=terms, evaluate=evaluate
+        )
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """MALA, HMC and NUTS: what they tell, what they read, and targets that have no gradient everywhere."""
 
-import sys
 from functools import partial
 
 import jax
@@ -140,12 +139,6 @@ def test_a_model_without_gradients_is_refused_in_words():
     model = lwa.Model(log_likelihood, lambda theta: 0.0, init=0.0)
     with pytest.raises(lwa.ModelError, match=r"kernel=NUTS\(...\) needs the gradient of log_likelihood.*RandomWalk"):
         sample(model, kernel=NUTS())
-
-
-def test_blackjax_is_asked_for_by_name(monkeypatch):
-    monkeypatch.setitem(sys.modules, "blackjax", None)
-    with pytest.raises(lwa.InputError, match="pip install blackjax"):
-        sample(kernel=HMC())
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,7 @@ def test_a_recursion_that_is_not_the_log_likelihoods_is_refused():
     one, other = lwa.arma(1, 1, sigma=1.0), lwa.arma(1, 1, sigma=2.0)
     theta = theta_of(one)
     require_agreement(one.recursion, one.log_likelihood, theta, Y)
-    with pytest.raises(ModelError, match=r"recursion gives .* of row 0, where log_likelihood gives"):
+    with pytest.raises(ModelError, match=r"recursion gives .* of row 0, but log_likelihood gives"):
         require_agreement(other.recursion, one.log_likelihood, theta, Y)
     with pytest.raises(ModelError, match="is no recursion"):
         replace(one, recursion=(one.recursion.start, one.recursion.step))

@@ -15,7 +15,7 @@ import lwa
 from lwa.data.data import lay_out
 from lwa.models.glm.expressions import read_expression
 from lwa.models.glm.formula import read_formula
-from lwa.models.glm.learning import Running
+from lwa.models.glm.learning import RunningMoments
 from lwa.models.jax_likelihood import add_block
 from lwa.models.sums import Places, ScoreSums
 from lwa.rows import convert
@@ -209,14 +209,14 @@ def test_designs_are_those_of_formulaic(formula):
 
 def unchecked(glm, data=TABLE):
     """A recipe without the pass that refuses collinear columns: some designs above have them."""
-    from lwa.models.glm.design import design_of
+    from lwa.models.glm.design import build_design
     from lwa.models.glm.learning import learn
-    from lwa.models.glm.recipe import ReadRows, Recipe
+    from lwa.models.glm.recipe import Recipe, RecipeRows
 
     source, held = glm.source(data)
     learned = learn(source, glm.names, glm.formula.factors, held.levels)
-    recipe = Recipe(glm.formula, glm.family, design_of(glm.formula, learned.levels), learned, (), None, None)
-    return ReadRows(source, glm.names, recipe, held)
+    recipe = Recipe(glm.formula, glm.family, build_design(glm.formula, learned.levels), learned, (), None, None)
+    return RecipeRows(source, glm.names, recipe, held)
 
 
 def matrix_names(glm):
@@ -345,7 +345,7 @@ def test_other_data_are_read_by_the_levels_that_are_known():
 
 
 def test_moments_in_blocks_are_those_of_all():
-    values, running = RNG.normal(1e6, 1.0, 1000), Running()
+    values, running = RNG.normal(1e6, 1.0, 1000), RunningMoments()
     for block in np.array_split(values, 7):
         running.add(block)
     np.testing.assert_allclose(

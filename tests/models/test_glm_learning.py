@@ -41,8 +41,8 @@ class Shipping:
 @pytest.fixture
 def small(monkeypatch):
     """Pieces of 16 rows, in blocks of eight."""
-    monkeypatch.setattr(passes, "ALIGNED", 16)
-    monkeypatch.setattr(learning, "BLOCK", 8)
+    monkeypatch.setattr(passes, "LEAST_PIECE_ROWS", 16)
+    monkeypatch.setattr(learning, "SCAN_ROWS", 8)
 
 
 def facts_of(bound):
@@ -56,9 +56,9 @@ def facts_of(bound):
 def test_pieces_are_put_together_to_what_one_pass_finds(formula, options, monkeypatch):
     glm = lwa.glm(formula, "poisson", **options)
     whole = glm.bind(DATA)
-    monkeypatch.setattr(passes, "ALIGNED", 16)
+    monkeypatch.setattr(passes, "LEAST_PIECE_ROWS", 16)
     in_pieces = glm.bind(DATA)
-    assert len(passes.pieces_of(in_pieces.rows)) == 19
+    assert len(passes.cut_pieces(in_pieces.rows)) == 19
     assert in_pieces.names == whole.names
     assert in_pieces.levels == whole.levels
     np.testing.assert_allclose(facts_of(in_pieces), facts_of(whole), rtol=1e-12, atol=1e-12)
@@ -81,9 +81,9 @@ def test_whoever_computes_finds_the_same_bits(formula, options, executor):
 def test_products_of_pieces_are_those_of_all_rows(monkeypatch):
     """Σ x xᵀ is never seen outside: only whether columns span others."""
     joined = []
-    monkeypatch.setattr(learning.Sums, "require_full_rank", lambda self, names: joined.append(self))
+    monkeypatch.setattr(learning.ColumnSums, "require_full_rank", lambda self, names: joined.append(self))
     for aligned in (2**16, 16):
-        monkeypatch.setattr(passes, "ALIGNED", aligned)
+        monkeypatch.setattr(passes, "LEAST_PIECE_ROWS", aligned)
         lwa.glm("y ~ x + z + C(k) + g:x", "poisson").bind(DATA)
     whole, pieces = joined
     spread = [one.products / one.count - np.outer(one.total, one.total) / one.count**2 for one in joined]

@@ -12,7 +12,7 @@ from scipy.special import gammaln
 import lwa
 from lwa.diagnostics.autocorrelation import standard_error_of_mean
 from lwa.diagnostics.draws import collect_draws
-from lwa.models.check import named
+from lwa.models.check import describe_theta
 from lwa.models.supports import CONSTRAINTS, Support, build_support
 
 # The maps
@@ -158,7 +158,7 @@ def test_the_flat_vector():
         *("w~[0, 0]", "w~[0, 1]", "w~[1, 0]", "w~[1, 1]"),
     ]
     assert MANY.shapes["w"] == (2, 3)
-    shown = named(MANY, MANY.ravel(INIT))
+    shown = describe_theta(MANY, MANY.ravel(INIT))
     assert shown["sigma"] == 1.0
     assert shown["deep.cov"] == [[2.0, 0.5], [0.5, 1.0]]
     draws = np.random.default_rng(4).normal(size=(2, 5, 15))
@@ -199,7 +199,7 @@ COVARIANCE = [[1.0, 0.5], [0.5, 1.0]]
     [
         ({"s": 1.0}, {"s": "postive"}, ["constraints['s']='postive'", "'positive', 'unit_interval'", "Pass"]),
         ({"s": 1.0}, {"s": 3}, ["constraints['s']=3 is not known", "'simplex'"]),
-        ({"s": 1.0}, {"t": "positive"}, ["names 't', which is no parameter. Valid: 's'"]),
+        ({"s": 1.0}, {"t": "positive"}, ["names 't', which is not a parameter. Valid: 's'"]),
         ({"s": 1.0}, "positive", ["constraints='positive' is no dict", "{'sigma': 'positive'}"]),
         ({"s": 1.0}, {"s": constraints.boolean}, ["constraints['s']=Boolean()", "Sum discrete ones out"]),
         ({"s": 0.5}, {"s": "simplex"}, ["init['s'] has shape ()", "sum to 1", "a vector of at least two"]),

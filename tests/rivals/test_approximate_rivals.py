@@ -12,11 +12,11 @@ from scipy import stats
 
 import lwa
 from lwa.rivals import SGLD, Austerity, Confidence
-from lwa.rivals.austerity import tail
-from lwa.rivals.metropolis import log_posterior
-from lwa.rivals.problem import Problem, gaussian_of, hold
+from lwa.rivals.austerity import student_tail
+from lwa.rivals.metropolis import full_log_posterior
+from lwa.rivals.problem import RivalProblem, build_gaussian, load_rows
 from lwa.rivals.problems import simulate
-from lwa.rivals.rival import proposal
+from lwa.rivals.rival import propose
 from lwa.rows import as_rows
 from lwa.targets.reference import find_reference
 
@@ -30,7 +30,7 @@ def problem_of(name):
     rows = as_rows(case.data)
     with jax.enable_x64(True):
         reference = find_reference(case.model, rows, case.model.ravel(case.model.init), 1)
-        return Problem(case.model, N, hold(rows, np.arange(N)), 1.0, gaussian_of(reference))
+        return RivalProblem(case.model, N, load_rows(rows, np.arange(N)), 1.0, build_gaussian(reference))
 
 
 class Decisions(NamedTuple):
@@ -49,8 +49,8 @@ def both(key, rival, problem):
     theta = gaussian.theta + gaussian.factor @ jax.random.normal(starting, gaussian.theta.shape)
     state = rival.init(key, theta, problem)
     info = rival.step(stepping, state, problem)[1]
-    proposed, log_u, _ = proposal(stepping, state, problem)
-    log_ratio = log_posterior(proposed, problem) - log_posterior(theta, problem)
+    proposed, log_u, _ = propose(stepping, state, problem)
+    log_ratio = full_log_posterior(proposed, problem) - full_log_posterior(theta, problem)
     terms = problem.terms(proposed, problem.rows) - problem.terms(theta, problem.rows)
     distance = (log_ratio - log_u) / (terms.std() * N**0.5)
     return info.accepted != (log_u < log_ratio), info.extra["looks"], distance, info.rows
@@ -147,7 +147,9 @@ def test_austeritys_draws_of_heavy_tails_are_too_wide():
 def test_students_tail():
     with jax.enable_x64(True):
         for t, freedom in [(0.0, 3), (1.3, 499), (4.0, 7), (40.0, 99_999)]:
-            np.testing.assert_allclose(tail(jnp.asarray(t), jnp.asarray(freedom)), stats.t.sf(t, freedom), rtol=1e-8)
+            np.testing.assert_allclose(
+                student_tail(jnp.asarray(t), jnp.asarray(freedom)), stats.t.sf(t, freedom), rtol=1e-8
+            )
 
 
 @pytest.mark.slow

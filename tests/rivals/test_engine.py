@@ -12,7 +12,7 @@ import pytest
 import lwa
 from lwa.rivals import Metropolis
 from lwa.rivals.problems import simulate_arma
-from lwa.rivals.record import Record, Steps
+from lwa.rivals.record import Record, RecordedSteps
 from lwa.run import loop as blocks
 from tests.rivals import conjugate
 
@@ -205,14 +205,14 @@ def test_no_model():
 
 def steps(first, count):
     values = np.arange(first, first + count)
-    return Steps(values[:, None].astype(float), values * 1.0, values > 0, np.ones(count), values, {"n": values})
+    return RecordedSteps(values[:, None].astype(float), values * 1.0, values > 0, np.ones(count), values, {"n": values})
 
 
 def test_a_record_that_is_full_keeps_every_second_step():
     record = Record(1, 8)
     for first in range(0, 40, 5):
         record.add(steps(first, 5))
-    kept = record.all()
+    kept = record.join()
     assert record.thinning == 8
     assert kept.theta[:, 0].tolist() == [7.0, 15.0, 23.0, 31.0, 39.0]
     assert np.diff(kept.rows, prepend=0).tolist() == [sum(range(8 * i, 8 * i + 8)) for i in range(5)]

@@ -12,9 +12,9 @@ import pytest
 import lwa
 from lwa.errors import InputError
 from lwa.rivals import Firefly, JaakkolaJordan, StudentT, bounds, engine, firefly
-from lwa.rivals.problems import simulate_logistic
 from lwa.rivals.firefly import Own, log_expm1
-from lwa.rivals.problem import Gaussian, Problem
+from lwa.rivals.problem import GaussianAtMode, RivalProblem
+from lwa.rivals.problems import simulate_logistic
 from lwa.rows.units import Stretch
 from tests.rivals import conjugate
 
@@ -80,8 +80,8 @@ def test_groups():
     y = jnp.asarray((rng.random((5, 3)) < 0.5).astype(float))
     units = Stretch({"x": jnp.asarray(rng.normal(size=(5, 3, 2))), "y": y}, jnp.asarray(rng.random((5, 3)) < 0.7))
     model = lwa.Model(logistic_terms, lambda theta: 0.0, {"beta": jnp.zeros(2)})
-    problem = Problem(model.of_units, 5, units, 3.0, Gaussian(jnp.ones(2), None, None, None, None))
-    found = bounds.bare(JaakkolaJordan(), jnp.zeros(2), units, problem)
+    problem = RivalProblem(model.of_units, 5, units, 3.0, GaussianAtMode(jnp.ones(2), None, None, None, None))
+    found = bounds.evaluate_bound(JaakkolaJordan(), jnp.zeros(2), units, problem)
     each = [
         JaakkolaJordan()({"beta": jnp.zeros(2)}, {"x": x, "y": y}, {"beta": jnp.ones(2)})[scored].sum()
         for x, y, scored in zip(units.rows["x"], units.rows["y"], units.scored, strict=True)
@@ -122,8 +122,8 @@ def no_bound(theta, rows, mode):
 
 def few_rows(rival):
     model = lwa.Model(lambda theta, rows: rows * theta**2, lambda theta: -0.5 * theta**2 * 3, 0.0)
-    gaussian = Gaussian(jnp.zeros(1), jnp.zeros(1), -jnp.eye(1), jnp.eye(1), jnp.eye(1))
-    problem = Problem(model, len(ODDS), jnp.log1p(jnp.asarray(ODDS)), 1.0, gaussian)
+    gaussian = GaussianAtMode(jnp.zeros(1), jnp.zeros(1), -jnp.eye(1), jnp.eye(1), jnp.eye(1))
+    problem = RivalProblem(model, len(ODDS), jnp.log1p(jnp.asarray(ODDS)), 1.0, gaussian)
     return replace(problem, own=Own(bounds.collapse(rival.bound, problem), jnp.log(rival.q)))
 
 
@@ -175,7 +175,7 @@ class LightsLeftOut(Firefly):
 @pytest.fixture
 def small_chunks(monkeypatch):
     """So that few rows take several."""
-    monkeypatch.setattr(firefly, "CHUNK", 2)
+    monkeypatch.setattr(firefly, "ROWS_PER_CHUNK", 2)
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -197,13 +197,15 @@ def test_what_is_kept_is_what_would_be_computed():
     data = {name: jnp.asarray(column) for name, column in conjugate.ROWS.items()}
     mode = jnp.asarray(conjugate.MODEL.ravel({"logit": np.log(0.3 / 0.7), "mean": conjugate.CENTRE}))
     factor = 0.03 * jnp.eye(len(mode))
-    problem = Problem(conjugate.MODEL, conjugate.N, data, 1.0, Gaussian(mode, None, None, factor, factor))
+    problem = RivalProblem(conjugate.MODEL, conjugate.N, data, 1.0, GaussianAtMode(mode, None, None, factor, factor))
     problem = replace(problem, own=Own(bounds.collapse(looser, problem), jnp.log(0.02)))
 
     @jax.jit
     def anew(state):
         odds, _ = rival.log_odds(state.theta, state.rows, problem)
-        bound = bounds.bare(looser, state.theta, data, problem) - bounds.bare(looser, mode, data, problem)
+        bound = bounds.evaluate_bound(looser, state.theta, data, problem) - bounds.evaluate_bound(
+            looser, mode, data, problem
+        )
         return odds, problem.log_prior(state.theta) + bound.sum()
 
     state = jax.jit(rival.init)(jax.random.key(1), mode + 0.02, problem)
@@ -273,13 +275,15 @@ def test_no_step_copies_what_has_n_entries():
     N, d = 12_347, 2
     demo = simulate_logistic(N, seed=1, parameters=d)
     eye = jnp.eye(d)
-    gaussian = Gaussian(jnp.zeros(d), None, None, eye, eye)
-    problem = Problem(demo.model, N, jax.tree.map(jnp.asarray, demo.data), 1.0, gaussian)
+    gaussian = GaussianAtMode(jnp.zeros(d), None, None, eye, eye)
+    problem = RivalProblem(demo.model, N, jax.tree.map(jnp.asarray, demo.data), 1.0, gaussian)
     rival = Firefly(JaakkolaJordan(), 0.01)
     problem = replace(problem, own=Own(bounds.collapse(rival.bound, problem), jnp.log(0.01)))
-    chain = engine.begin(jax.random.key(0), np.zeros(d), rival, problem)
-    room = engine.blank(rival, chain.state, problem)
-    program = engine.advance.lower(jax.random.key(0), chain, room, 0, 1, problem, rival, False).compile().as_text()
+    chain = engine.start_chain(jax.random.key(0), np.zeros(d), rival, problem)
+    room = engine.make_blank_page(rival, chain.state, problem)
+    program = (
+        engine.advance_chain.lower(jax.random.key(0), chain, room, 0, 1, problem, rival, False).compile().as_text()
+    )
     loops, entry = program.split("\nENTRY ")
     sizes = {leaf.shape[-1] for leaf in jax.tree.leaves(chain.state) if leaf.ndim and leaf.shape[-1] >= N}
     large = rf"= \w+\[(?:\d+,)?(?:{'|'.join(map(str, sizes))})\]\S* copy\("
@@ -344,5 +348,5 @@ def test_refused_errors_of_student(df, scale, words):
 
 
 def test_rows_whose_bound_was_broken_are_told():
-    assert Firefly(coin).tell({"broken_bounds": np.zeros((2, 3), int)}) == []
-    assert "4 rows" in Firefly(coin).tell({"broken_bounds": np.array([[1, 0], [0, 3]])})[0]
+    assert Firefly(coin).collect_warnings({"broken_bounds": np.zeros((2, 3), int)}) == []
+    assert "4 rows" in Firefly(coin).collect_warnings({"broken_bounds": np.array([[1, 0], [0, 3]])})[0]

@@ -10,8 +10,8 @@ import pytest
 import lwa
 from lwa.errors import InputError
 from lwa.rivals import Metropolis, Noisy, total_variation_bound
-from lwa.rivals.problem import Gaussian, Problem
-from lwa.rivals.rival import proposal
+from lwa.rivals.problem import GaussianAtMode, RivalProblem
+from lwa.rivals.rival import propose
 from tests.rivals import conjugate
 
 Y = np.array([-1.1, -0.3, 0.2, 0.6, 1.3])
@@ -38,11 +38,11 @@ def acceptances(theta, proposed, n):
 
 def test_a_step_accepts_by_a_random_subset():
     """Each of the 10 subsets of 3 rows is met, and no other acceptance probability."""
-    rival, problem = Noisy(subset_size=3), Problem(MODEL, len(Y), jnp.asarray(Y), 1.0)
+    rival, problem = Noisy(subset_size=3), RivalProblem(MODEL, len(Y), jnp.asarray(Y), 1.0)
     state = rival.init(jax.random.key(0), jnp.array([0.7]), problem)
-    step, propose, met = jax.jit(rival.step), jax.jit(proposal), set()
+    step, compiled, met = jax.jit(rival.step), jax.jit(propose), set()
     for key in jax.random.split(jax.random.key(1), 200):
-        proposed, log_u, _ = propose(key, state, problem)
+        proposed, log_u, _ = compiled(key, state, problem)
         after, info = step(key, state, problem)
         gaps = np.abs(acceptances(0.7, float(proposed[0]), 3) - info.acceptance)
         assert gaps.min() < 1e-12
@@ -66,8 +66,8 @@ def problem():
 
         curvature = -jax.hessian(total)(theta)
         whitening = jnp.linalg.cholesky(curvature).T
-        gaussian = Gaussian(theta, jax.grad(total)(theta), curvature, jnp.linalg.inv(whitening), whitening)
-        return Problem(conjugate.MODEL, conjugate.N, jax.tree.map(jnp.asarray, rows), 1.0, gaussian)
+        gaussian = GaussianAtMode(theta, jax.grad(total)(theta), curvature, jnp.linalg.inv(whitening), whitening)
+        return RivalProblem(conjugate.MODEL, conjugate.N, jax.tree.map(jnp.asarray, rows), 1.0, gaussian)
 
 
 @pytest.mark.parametrize(("rival", "reads"), [(Noisy(conjugate.N), 2 * conjugate.N), (Noisy(10, proxy=True), 40)])
@@ -90,7 +90,7 @@ def test_subsets_that_take_several_evaluations(problem, monkeypatch):
     """Blocks of 7 rows, the last of them not full, say the same as one block."""
     rival, thetas = Noisy(subset_size=100), (problem.gaussian.theta, problem.gaussian.theta + 0.01)
     whole = rival.log_posteriors(jax.random.key(3), thetas, problem)
-    monkeypatch.setattr(Problem, "block", 7)
+    monkeypatch.setattr(RivalProblem, "block", 7)
     np.testing.assert_allclose(rival.log_posteriors(jax.random.key(3), thetas, problem), whole, rtol=1e-12)
 
 
@@ -106,7 +106,7 @@ def test_noise_widens_the_law():
 
 def test_a_proposal_without_a_log_density_is_rejected_and_counted():
     broken = lwa.Model(lambda mu, y: jnp.where(mu > 1.0, jnp.nan, -0.5 * (y - mu) ** 2), lambda mu: 0.0 * mu, init=0.0)
-    rival, problem = Noisy(subset_size=3), Problem(broken, len(Y), jnp.asarray(Y), 1.0)
+    rival, problem = Noisy(subset_size=3), RivalProblem(broken, len(Y), jnp.asarray(Y), 1.0)
     state, step, counted = rival.init(jax.random.key(0), jnp.array([0.9]), problem), jax.jit(rival.step), 0
     for key in jax.random.split(jax.random.key(1), 50):
         state, info = step(key, state, problem)
@@ -184,4 +184,4 @@ def test_bad_hyperparameters():
     ):
         conjugate.fit("noisy", subset_size=3000)
     assert [Noisy().label, Noisy(proxy=True).label] == ["noisy", "noisy, proxy"]
-    assert [Noisy().expands, Noisy(proxy=True).expands] == [False, True]
+    assert [Noisy().needs_mode, Noisy(proxy=True).needs_mode] == [False, True]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lwa.rivals.drawing import permuted
+from lwa.rivals.permutation import permute
 
 KEYS = 40_000
 
@@ -18,7 +18,7 @@ def permutations(request):
     """Those of many keys."""
     N = request.param
     with jax.enable_x64(True):
-        every = jax.jit(jax.vmap(lambda key: permuted(key, jnp.arange(N), N)))
+        every = jax.jit(jax.vmap(lambda key: permute(key, jnp.arange(N), N)))
         return np.asarray(every(jax.random.split(jax.random.key(1), KEYS)))
 
 
@@ -44,14 +44,14 @@ def test_subsets_of_three_come_equally_often(permutations):
 @pytest.mark.parametrize("N", [1, 2, 3, 4, 5, 99, 100, 101, 10_000])
 def test_any_number_of_rows(N):
     with jax.enable_x64(True):
-        assert sorted(np.asarray(permuted(jax.random.key(3), jnp.arange(N), N)).tolist()) == list(range(N))
+        assert sorted(np.asarray(permute(jax.random.key(3), jnp.arange(N), N)).tolist()) == list(range(N))
 
 
 def test_large_numbers_of_rows():
     """Past 2³² rows nothing overflows: positions stay inside and apart."""
     N = 10**10
     with jax.enable_x64(True):
-        drawn = np.asarray(permuted(jax.random.key(3), jnp.arange(100_000), N))
+        drawn = np.asarray(permute(jax.random.key(3), jnp.arange(100_000), N))
     assert len(np.unique(drawn)) == 100_000
     assert drawn.min() >= 0
     assert drawn.max() < N

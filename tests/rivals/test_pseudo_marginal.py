@@ -15,9 +15,9 @@ from scipy import integrate, stats
 import lwa
 from lwa.errors import InputError, LwaWarning
 from lwa.rivals import Metropolis, PseudoMarginal
-from lwa.rivals.problem import Gaussian, Problem
-from lwa.rivals.proxy import READS
-from lwa.rivals.pseudo_marginal import block_poisson, difference
+from lwa.rivals.problem import GaussianAtMode, RivalProblem
+from lwa.rivals.proxy import READS_PER_REMAINDER
+from lwa.rivals.pseudo_marginal import estimate_block_poisson, estimate_difference
 from tests.rivals import conjugate
 from tests.support import furthest_from
 
@@ -37,7 +37,7 @@ MODEL = lwa.Model(lambda theta, c: -0.5 * theta**2 / N + A / N * c * bump(theta)
 def problem_of(c, model=MODEL):
     """The expansion at 0 of all rows: -θ²/2."""
     one = jnp.eye(1)
-    return Problem(model, len(c), jnp.asarray(c), 1.0, Gaussian(jnp.zeros(1), jnp.zeros(1), one, one, one))
+    return RivalProblem(model, len(c), jnp.asarray(c), 1.0, GaussianAtMode(jnp.zeros(1), jnp.zeros(1), one, one, one))
 
 
 def estimates(of, theta, blocks, minibatch, problem, count, seed=0):
@@ -62,7 +62,7 @@ def _in_double():
 def test_block_poisson_is_unbiased_though_it_may_be_negative(blocks, minibatch):
     """E Ẑ = L, and Var Ẑ/L = exp((d² + Var d̂)/λ) - 1: the standard error is known, not estimated."""
     theta, count = 1.5, 50_000
-    found = estimates(block_poisson, theta, blocks, minibatch, problem_of(UNEVEN), count)
+    found = estimates(estimate_block_poisson, theta, blocks, minibatch, problem_of(UNEVEN), count)
     d, variance = A * bump(theta) * UNEVEN.mean(), (A * bump(theta)) ** 2 * UNEVEN.var() / minibatch
     ratio = found.sign * np.exp(found.log + 0.5 * theta**2 - d)
     assert 0.01 < (found.sign < 0).mean() < 0.5
@@ -89,7 +89,7 @@ def test_block_poisson_is_the_product_over_the_minibatches_of_its_keys():
     assert 1 < counts.max() <= 8
     there = np.arange(8) < counts[:, None]
     expected = np.prod(1 + A * bump(theta) * UNEVEN[np.asarray(rows)].mean(-1)[there] / len(keys))
-    found = jax.jit(block_poisson, static_argnums=2)(jnp.array([theta]), keys, minibatch, problem)
+    found = jax.jit(estimate_block_poisson, static_argnums=2)(jnp.array([theta]), keys, minibatch, problem)
     assert found.minibatches == counts.sum()
     np.testing.assert_allclose(found.sign * np.exp(found.log + 0.5 * theta**2), expected, rtol=1e-12)
 
@@ -98,10 +98,10 @@ def test_block_poisson_is_the_product_over_the_minibatches_of_its_keys():
 def test_the_noise_of_an_estimate_is_what_it_says():
     """Var log |Ẑ| is the mean of Σ log² of a compound Poisson sum; of the difference estimator σ² is known."""
     theta, blocks, count = 1.2, 50, 10_000
-    found = estimates(block_poisson, theta, blocks, 1, problem_of(UNEVEN), count)
+    found = estimates(estimate_block_poisson, theta, blocks, 1, problem_of(UNEVEN), count)
     gap = (found.log - found.log.mean()) ** 2 - found.variance
     assert abs(gap.mean()) < 4 * gap.std() / np.sqrt(count)
-    variance = estimates(difference, theta, blocks, 1, problem_of(UNEVEN), count).variance
+    variance = estimates(estimate_difference, theta, blocks, 1, problem_of(UNEVEN), count).variance
     expected = (A * bump(theta)) ** 2 * UNEVEN.var() / blocks
     assert abs(variance.mean() - expected) < 4 * variance.std() / np.sqrt(count)
 
@@ -116,7 +116,7 @@ def test_the_difference_estimator_is_off_by_what_a_gaussian_mean_leaves(m, at_le
     rows, theta, count = 5000, 1.2, 20_000
     c = stats.norm.ppf((np.arange(rows) + 0.5) / rows)
     c *= np.sqrt(2 * m) / rows / (A / N * bump(theta) * c.std())  # so that σ² = 2
-    found = estimates(difference, theta, m // 4, 4, problem_of(c), count)
+    found = estimates(estimate_difference, theta, m // 4, 4, problem_of(c), count)
     ratio = np.exp(found.log + 0.5 * theta**2)
     expected = np.exp(1.0) * (1 + 2 / (m - 1)) ** (-(m - 1) / 2)
     assert at_least < expected < at_most
@@ -189,9 +189,9 @@ def test_the_law_of_the_draws_where_all_rows_leave_the_same(estimator):
     assert t < 5, what
     rows = run.sample_stats["n_rows_read"]
     if estimator == "difference":
-        assert (rows == 100 * READS).all()
+        assert (rows == 100 * READS_PER_REMAINDER).all()
     else:
-        assert abs(stats.ttest_1samp(rows.mean(1), 100 * READS).statistic) < 5
+        assert abs(stats.ttest_1samp(rows.mean(1), 100 * READS_PER_REMAINDER).statistic) < 5
 
 
 def test_without_noise_it_is_metropolis_key_for_key():
@@ -249,13 +249,13 @@ def test_a_proposal_without_a_log_density_is_rejected_and_counted():
 def test_what_a_user_is_told():
     rival = PseudoMarginal(refreshed=1.0)
     calm = {"sign": np.ones((2, 50)), "log_noise": np.full((2, 50), 1.0)}
-    assert rival.tell(calm) == rival.tell({}) == []
+    assert rival.collect_warnings(calm) == rival.collect_warnings({}) == []
     sign = np.ones((2, 50))
     sign[0, :4] = -1
-    assert "4 % of the draws" in rival.tell(calm | {"sign": sign})[0]
+    assert "4 % of the draws" in rival.collect_warnings(calm | {"sign": sign})[0]
     sign[0, :10] = -1
-    assert "Pass blocks=200" in rival.tell(calm | {"sign": sign})[0]
-    assert "Pass blocks=400" in rival.tell(calm | {"log_noise": np.full((2, 50), 2.0)})[0]
+    assert "Pass blocks=200" in rival.collect_warnings(calm | {"sign": sign})[0]
+    assert "Pass blocks=400" in rival.collect_warnings(calm | {"log_noise": np.full((2, 50), 2.0)})[0]
     assert PseudoMarginal("difference").label == "pseudo-marginal, difference"
     assert PseudoMarginal().label == "pseudo-marginal, block-Poisson"
 

@@ -54,9 +54,9 @@ def small(monkeypatch):
     """Shards of seven rows, so that fifty rows are eight of them; batches of five."""
     row = 8 + 8 + 4 + 1 + 8
     monkeypatch.setattr(conversion, "SHARD_BYTES", 7 * row)
-    monkeypatch.setattr(formats, "BATCH", 5)
+    monkeypatch.setattr(formats, "READ_ROWS", 5)
     monkeypatch.setattr(sources, "BATCH", 5)
-    monkeypatch.setattr(formats, "CSV_BLOCK", 300)
+    monkeypatch.setattr(formats, "CSV_BLOCK_BYTES", 300)
 
 
 def as_ipc(table, path, writer):
@@ -456,7 +456,7 @@ def test_what_was_learnt_of_types_is_not_forgotten(tmp_path, monkeypatch):
     path = tmp_path / "t.csv"
     path.write_text("x\n" + "".join(f"{i}\n" for i in range(300)) + "0.5\n")
     with monkeypatch.context() as patch:
-        patch.setattr(formats, "CSV_BLOCK", 100)
+        patch.setattr(formats, "CSV_BLOCK_BYTES", 100)
         patch.setattr(conversion, "SHARD_BYTES", 8 * 40)
         with monkeypatch.context() as inner:
             finish = conversion.Conversion._finish
@@ -581,7 +581,7 @@ def test_nothing_is_read_twice(tmp_path, monkeypatch):
 @pytest.mark.parametrize("kind", ["parquet", "one group", "arrow"])
 def test_memory_does_not_grow_with_the_table(tmp_path, monkeypatch, kind):
     """A batch or two and what Python needs, not the 16 MB of the table."""
-    monkeypatch.setattr(formats, "BATCH", 10_000)
+    monkeypatch.setattr(formats, "READ_ROWS", 10_000)
     table = pa.table({"x": np.random.default_rng(0).random(2_000_000)})
     path = tmp_path / ("t.arrow" if kind == "arrow" else "t.parquet")
     if kind != "arrow":
@@ -768,7 +768,7 @@ def test_options_that_are_not_known(tmp_path):
 
 
 def test_too_many_levels(tmp_path, monkeypatch):
-    monkeypatch.setattr(encoding, "MOST_LEVELS", 3)
+    monkeypatch.setattr(encoding, "MOST_STORED_LEVELS", 3)
     with pytest.raises(DataError, match=r"column 'color' has more than 3 different values: .*columns="):
         convert(TABLE, tmp_path / "store", progress=False)
     assert not (tmp_path / "store").exists()

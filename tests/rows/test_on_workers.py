@@ -19,8 +19,8 @@ from lwa.errors import DataError, InputError
 from lwa.executors import Dask, Processes, Serial
 from lwa.rows import StoreRows, as_rows, convert, passes
 from lwa.rows.store.formats import Parquet
-from lwa.rows.workers import on_workers, parquet_parts
-from lwa.rows.workers.on_workers import PartedRows, RowsOnWorkers, rows_on_workers
+from lwa.rows.workers import file_ranges, on_workers
+from lwa.rows.workers.on_workers import FileRangeRows, RowsOnWorkers, read_on_workers
 
 rng = np.random.default_rng(3)
 N = 60
@@ -60,7 +60,7 @@ def _apart(monkeypatch, tmp_path):
     """A cache of its own, parts of at most 15 rows, and no waiting for the disk."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     monkeypatch.setenv("LWA_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(parquet_parts, "PART_ROWS", 15)
+    monkeypatch.setattr(file_ranges, "RANGE_ROWS", 15)
     monkeypatch.setattr(on_workers, "PART_ROWS", 15)
     on_workers._OPEN.clear()
     (tmp_path / "data").mkdir()
@@ -140,17 +140,17 @@ def assert_same_rows(found, local, sizes=(1, 7, 64)):
 def test_the_rows_are_those_of_a_conversion_here(make, tmp_path):
     source = make(tmp_path / "data")
     local = convert(source, tmp_path / "store", progress=False)
-    found = rows_on_workers(source, Counting())
+    found = read_on_workers(source, Counting())
     assert_same_rows(found, local)
     on_a_worker = cloudpickle.loads(cloudpickle.dumps(found))
-    assert isinstance(on_a_worker, PartedRows)
+    assert isinstance(on_a_worker, FileRangeRows)
     assert_same_rows(on_a_worker, local)
 
 
 def test_columns_are_chosen_and_ordered(tmp_path):
     source = several(tmp_path / "data")
     local = convert(source, tmp_path / "store", columns=["n", "color"], progress=False)
-    assert_same_rows(rows_on_workers(source, Counting(), columns=["n", "color"]), local)
+    assert_same_rows(read_on_workers(source, Counting(), columns=["n", "color"]), local)
 
 
 HOLES = TABLE.set_column(0, "x", pa.array([None if k in (3, 27, 28) else float(k) for k in range(N)]))
@@ -165,7 +165,7 @@ def test_missing_values_are_refused_or_left_out_alike(make, table, tmp_path):
     source = make(tmp_path / "data", table)
     for missing in ("error", "drop"):
         local = outcome(convert, source, tmp_path / missing, missing=missing, progress=False)
-        found = outcome(rows_on_workers, source, Counting(), missing=missing)
+        found = outcome(read_on_workers, source, Counting(), missing=missing)
         if isinstance(local, str):
             assert found == local
         else:
@@ -185,7 +185,7 @@ def test_a_column_that_is_null_in_one_file(tmp_path):
     pq.write_table(pa.table({"x": pa.nulls(3), "y": [1, 2, 3]}), folder / "a.parquet")
     pq.write_table(pa.table({"x": ["u", "v"], "y": [4, 5]}), folder / "b.parquet")
     local = convert(folder, tmp_path / "store", missing="drop", progress=False)
-    assert_same_rows(rows_on_workers(folder, Counting(), missing="drop"), local)
+    assert_same_rows(read_on_workers(folder, Counting(), missing="drop"), local)
 
 
 @pytest.mark.parametrize(
@@ -204,18 +204,18 @@ def test_what_a_conversion_refuses(first, second, message, tmp_path):
     with pytest.raises(DataError, match=message) as here:
         convert(folder, tmp_path / "store", progress=False)
     with pytest.raises(DataError) as there:
-        rows_on_workers(folder, Counting())
+        read_on_workers(folder, Counting())
     assert str(here.value) == str(there.value)
 
 
 def test_too_many_levels_in_all(tmp_path, monkeypatch):
-    monkeypatch.setattr("lwa.rows.store.encoding.MOST_LEVELS", 5)  # no part has more, all have six
+    monkeypatch.setattr("lwa.rows.store.encoding.MOST_STORED_LEVELS", 5)  # no part has more, all have six
     with pytest.raises(DataError, match="column 'color' has more than 5 different values"):
-        rows_on_workers(several(tmp_path / "data"), Counting())
+        read_on_workers(several(tmp_path / "data"), Counting())
 
 
 def test_parts_are_runs_of_row_groups(tmp_path):
-    rows = rows_on_workers(one_file(tmp_path / "data"), Counting()).rows
+    rows = read_on_workers(one_file(tmp_path / "data"), Counting()).rows
     assert [(part.start, part.stop, part.before) for part in rows.parts] == [
         (0, 12, 0), (12, 24, 12), (24, 36, 24), (36, 48, 36), (48, 60, 48),
     ]  # fmt: skip
@@ -224,9 +224,9 @@ def test_parts_are_runs_of_row_groups(tmp_path):
 
 def test_a_part_is_read_from_any_row_on(tmp_path):
     """As a conversion does that was stopped on the way."""
-    rows = rows_on_workers(one_file(tmp_path / "data"), Counting(), columns=["n"]).rows
+    rows = read_on_workers(one_file(tmp_path / "data"), Counting(), columns=["n"]).rows
     part = rows.parts[2]
-    source = parquet_parts.PartSource(part, rows.wanted.types, rows.wanted.keys)
+    source = file_ranges.FileRangeSource(part, rows.wanted.types, rows.wanted.keys)
     for skip in range(len(part) + 1):
         read = list(source.read(skip))
         found = [value for batch, _, _ in read for value in batch.column("n").to_pylist()]
@@ -237,13 +237,13 @@ def test_a_part_is_read_from_any_row_on(tmp_path):
 def test_a_row_group_that_is_larger_than_a_part(tmp_path):
     path = tmp_path / "data" / "t.parquet"
     pq.write_table(TABLE, path, row_group_size=40)
-    rows = rows_on_workers(path, Counting()).rows
+    rows = read_on_workers(path, Counting()).rows
     assert [len(part) for part in rows.parts] == [40, 20]
 
 
 def test_a_take_is_one_task_for_each_part_that_has_a_row(tmp_path):
     executor = Counting()
-    rows = rows_on_workers(one_file(tmp_path / "data"), executor)
+    rows = read_on_workers(one_file(tmp_path / "data"), executor)
     assert executor.counted("convert_part") == 5
     executor.tasks.clear()
     rows.take(np.array([59, 1, 0, 58, 1, 30, -1]))
@@ -256,7 +256,7 @@ def test_a_take_is_one_task_for_each_part_that_has_a_row(tmp_path):
 
 @pytest.mark.parametrize("indices", [[60], [-61, 3]])
 def test_rows_that_are_not_there(indices, tmp_path):
-    rows = rows_on_workers(one_file(tmp_path / "data"), Counting())
+    rows = read_on_workers(one_file(tmp_path / "data"), Counting())
     with pytest.raises(IndexError, match="there are 60 rows"):
         rows.take(np.array(indices))
     with pytest.raises(InputError, match="size=0"):
@@ -264,10 +264,10 @@ def test_rows_that_are_not_there(indices, tmp_path):
 
 
 def test_a_pass_opens_only_what_it_needs(tmp_path, monkeypatch):
-    rows = rows_on_workers(one_file(tmp_path / "data"), Counting()).rows
+    rows = read_on_workers(one_file(tmp_path / "data"), Counting()).rows
     opened = []
     monkeypatch.setattr(
-        on_workers, "open_part", lambda wanted, part: opened.append(part) or parquet_parts.open_part(wanted, part)
+        on_workers, "open_part", lambda wanted, part: opened.append(part) or file_ranges.open_range(wanted, part)
     )
     list(rows.between(13, 30, 4))
     assert opened == list(rows.parts[1:3])
@@ -275,7 +275,7 @@ def test_a_pass_opens_only_what_it_needs(tmp_path, monkeypatch):
 
 def test_a_lost_part_is_read_again(tmp_path):
     source = one_file(tmp_path / "data")
-    rows = rows_on_workers(source, Counting()).rows
+    rows = read_on_workers(source, Counting()).rows
     before = rows.take(np.arange(N))
     on_workers._OPEN.clear()
     shutil.rmtree(tmp_path / "cache")
@@ -283,7 +283,7 @@ def test_a_lost_part_is_read_again(tmp_path):
 
 
 def test_a_part_that_shrinks_in_use_is_read_again(tmp_path):
-    rows = rows_on_workers(one_file(tmp_path / "data"), Counting()).rows
+    rows = read_on_workers(one_file(tmp_path / "data"), Counting()).rows
     before = rows.take(np.arange(N))
     for path in (tmp_path / "cache").rglob("*.npy"):
         os.truncate(path, 100)
@@ -292,19 +292,19 @@ def test_a_part_that_shrinks_in_use_is_read_again(tmp_path):
 
 def test_what_is_converted_is_not_read_again(tmp_path, monkeypatch):
     source = several(tmp_path / "data")
-    first = rows_on_workers(source, Counting())
+    first = read_on_workers(source, Counting())
     before = first.take(np.arange(N))
     on_workers._OPEN.clear()
     monkeypatch.setattr(Parquet, "read", forbidden)
-    assert_same(rows_on_workers(source, Counting()).take(np.arange(N)), before)
+    assert_same(read_on_workers(source, Counting()).take(np.arange(N)), before)
     pq.write_table(TABLE.slice(1, 20), source / "a.parquet")
     with pytest.raises(AssertionError, match="read in this process"):
-        rows_on_workers(source, Counting())
+        read_on_workers(source, Counting())
 
 
 def test_a_file_that_is_written_again_while_rows_are_in_use(tmp_path):
     source = one_file(tmp_path / "data")
-    rows = rows_on_workers(source, Counting()).rows
+    rows = read_on_workers(source, Counting()).rows
     on_workers._OPEN.clear()
     shutil.rmtree(tmp_path / "cache")
     pq.write_table(TABLE.slice(1), source, row_group_size=4)
@@ -340,14 +340,14 @@ def altered(manifest, path, value):
 )
 def test_a_manifest_that_a_conversion_did_not_write_is_not_believed(path, value, tmp_path):
     source = one_file(tmp_path / "data")
-    rows = rows_on_workers(source, Counting())
+    rows = read_on_workers(source, Counting())
     before = rows.take(np.arange(N))
     for file in (tmp_path / "cache").rglob("manifest.json"):
         manifest = json.loads(file.read_text())
         altered(manifest, path, value)
         file.write_text(json.dumps(manifest))
     on_workers._OPEN.clear()
-    again = rows_on_workers(source, Counting())
+    again = read_on_workers(source, Counting())
     assert again.levels == rows.levels
     assert_same(again.take(np.arange(N)), before)
 
@@ -359,7 +359,7 @@ def forbidden(*_):
 def test_other_formats_are_refused(tmp_path):
     (tmp_path / "data" / "t.csv").write_text("x\n1\n")
     with pytest.raises(InputError, match=r"workers read Parquet alone.*lwa convert"):
-        rows_on_workers(tmp_path / "data" / "t.csv", Counting())
+        read_on_workers(tmp_path / "data" / "t.csv", Counting())
 
 
 def test_a_file_that_workers_cannot_reach(tmp_path):
@@ -369,13 +369,13 @@ def test_a_file_that_workers_cannot_reach(tmp_path):
             return super().map(work, pieces, near)
 
     with pytest.raises(DataError, match=r"On a worker: .*does not exist.*pass a place that all of them can reach"):
-        rows_on_workers(several(tmp_path / "data"), Elsewhere())
+        read_on_workers(several(tmp_path / "data"), Elsewhere())
 
 
 def test_what_is_sent_holds_no_rows(tmp_path):
     path = tmp_path / "data" / "t.parquet"
     pq.write_table(pa.table({"x": rng.normal(size=200_000)}), path, row_group_size=100_000)
-    assert len(cloudpickle.dumps(rows_on_workers(path, Counting()))) < 5_000
+    assert len(cloudpickle.dumps(read_on_workers(path, Counting()))) < 5_000
 
 
 def test_other_processes_read(tmp_path, monkeypatch):
@@ -385,7 +385,7 @@ def test_other_processes_read(tmp_path, monkeypatch):
     monkeypatch.setattr(Parquet, "read", forbidden)
     monkeypatch.setattr(Parquet, "look", forbidden)
     with Processes(1) as executor:
-        found = rows_on_workers(source, executor)
+        found = read_on_workers(source, executor)
         assert_same_rows(found, local)
 
 
@@ -428,7 +428,7 @@ def test_windows_and_groups_need_rows_here(options, message, tmp_path):
         lay_out(model, source, executor=executor)
     assert executor.tasks == []  # said before anything is read
     with pytest.raises(InputError, match=message):
-        lay_out(model, rows_on_workers(source, executor))
+        lay_out(model, read_on_workers(source, executor))
 
 
 def regression_data(folder, N=3000):
@@ -448,8 +448,8 @@ OPTIONS = {"subset_size": 50, "draws": 30, "tune": 30, "chains": 2, "seed": 1, "
 
 def test_draws_are_the_same_wherever_rows_are(tmp_path, monkeypatch):
     source = regression_data(tmp_path / "data")
-    monkeypatch.setattr(parquet_parts, "PART_ROWS", 800)
-    monkeypatch.setattr(passes, "ALIGNED", 512)
+    monkeypatch.setattr(file_ranges, "RANGE_ROWS", 800)
+    monkeypatch.setattr(passes, "LEAST_PIECE_ROWS", 512)
     here = lwa.sample(GLM, source, **OPTIONS)
     executor = Counting()
     monkeypatch.setattr(RowsOnWorkers, "blocks", forbidden)
@@ -478,7 +478,7 @@ def test_a_cluster_of_two_workers(tmp_path, monkeypatch):
         distributed.Client(cluster) as client,
     ):
         executor = Dask(client)
-        found = rows_on_workers(source, executor, columns=sorted(GLM.names))
+        found = read_on_workers(source, executor, columns=sorted(GLM.names))
         assert_same_rows(found, local, sizes=[700])
         away = lwa.sample(GLM, source, executor=executor, **OPTIONS)
         assert away.posterior["beta"].tobytes() == here.posterior["beta"].tobytes()

@@ -8,8 +8,8 @@ import lwa
 from lwa.data.data import lay_out
 from lwa.rows import as_rows
 from lwa.rows import parts as module
-from lwa.rows.parts import Parts, parts_by
-from lwa.rows.units import groups_of, segments_of, windows_of
+from lwa.rows.parts import Parts, find_parts
+from lwa.rows.units import build_groups, build_stretches, build_windows
 
 
 def members(parts, labels):
@@ -24,9 +24,9 @@ def members(parts, labels):
     ids=["together", "apart", "one", "alone", "back again"],
 )
 def test_parts_are_the_rows_of_each_label_in_the_order_of_the_data(monkeypatch, labels, block):
-    monkeypatch.setattr(module, "BLOCK", block)
+    monkeypatch.setattr(module, "LABEL_BLOCK_ROWS", block)
     labels = np.array(labels)
-    parts = parts_by(as_rows({"g": labels}), "g")
+    parts = find_parts(as_rows({"g": labels}), "g")
     names = labels[np.sort(np.unique(labels, return_index=True)[1])]
     assert members(parts, labels) == [np.flatnonzero(labels == name).tolist() for name in names]
     together = (np.diff(np.flatnonzero(np.diff(labels)), prepend=0) >= 0).all() and len(names) == 1 + np.count_nonzero(
@@ -38,7 +38,7 @@ def test_parts_are_the_rows_of_each_label_in_the_order_of_the_data(monkeypatch, 
 def test_groups_hold_their_rows_and_are_filled_up():
     labels, values = np.array([7, 3, 7, 7, 3]), np.arange(5.0)
     rows = as_rows({"g": labels, "y": values})
-    units = groups_of(rows, parts_by(rows, "g"))
+    units = build_groups(rows, find_parts(rows, "g"))
     found = units.take(np.array([1, 0]))
     assert len(units) == 2
     assert found.scored.tolist() == [[True, True, False], [True, True, True]]
@@ -51,7 +51,7 @@ def test_groups_hold_their_rows_and_are_filled_up():
 def test_every_window_lies_in_one_series_behind_its_lead_in(order, lead_in):
     values, parts = np.arange(20.0), Parts(np.array([0, 7, 20]), order)
     rows = as_rows(values)
-    units, n = windows_of(rows, parts, 4, lead_in), 4
+    units, n = build_windows(rows, parts, 4, lead_in), 4
     series = values if order is None else values[order]
     begins = [*range(4), *range(7, 17)]
     assert len(units) == len(begins)
@@ -66,7 +66,7 @@ def test_every_window_lies_in_one_series_behind_its_lead_in(order, lead_in):
 @pytest.mark.parametrize("lead_in", [1, 3, 50])
 def test_segments_score_every_step_once(lead_in):
     values, parts = np.arange(20.0), Parts(np.array([0, 1, 7, 20]))
-    units = segments_of(as_rows(values), parts, 4, lead_in)
+    units = build_stretches(as_rows(values), parts, 4, lead_in)
     found = [batch.rows[batch.scored] for batch in units.blocks(2)]
     assert np.concatenate(found).tolist() == values.tolist()
     for batch in units.blocks(100):

@@ -18,7 +18,7 @@ from lwa.data.data import lay_out
 from lwa.errors import DataError, InputError
 from lwa.rows import Rows, StoreRows, as_rows, convert, open_store
 from lwa.rows.store import conversion, formats
-from lwa.rows.store.cache import cache_folder
+from lwa.rows.store.places import find_rows_cache
 from lwa.user.progress import Display
 
 COLUMNS = {
@@ -229,14 +229,14 @@ def test_a_path_is_converted_once(source, tmp_path, monkeypatch):
     said = said_by(monkeypatch)
     rows = as_rows(source)
     assert isinstance(rows, StoreRows)
-    assert rows.path.parent == tmp_path / "cache" / "rows" == cache_folder()
+    assert rows.path.parent == tmp_path / "cache" / "rows" == find_rows_cache()
     assert len(said) == 1
-    assert said[0].startswith(f"Converting {source} to rows that can be read at random, once, in {cache_folder()}")
+    assert said[0].startswith(f"Converting {source} to rows that can be read at random, once, in {find_rows_cache()}")
     monkeypatch.setattr(formats.Parquet, "look", None)  # whoever reads the source again fails
     monkeypatch.chdir(source.parent)
     again = as_rows("t.parquet", progress=Display(False))
     assert again.path == rows.path
-    assert "as converted before" in said[1]
+    assert "converted before" in said[1]
     np.testing.assert_array_equal(again.take(np.array([7]))["x"], COLUMNS["x"][7:8])
 
 
@@ -270,9 +270,9 @@ def test_sources_of_every_kind_have_their_own_place(source):
 def test_where_the_cache_is(tmp_path, monkeypatch):
     monkeypatch.setenv("LWA_CACHE", str(tmp_path / "own"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert cache_folder() == tmp_path / "own" / "rows"
+    assert find_rows_cache() == tmp_path / "own" / "rows"
     monkeypatch.delenv("LWA_CACHE")
-    assert cache_folder() == tmp_path / "xdg" / "lwa" / "rows"
+    assert find_rows_cache() == tmp_path / "xdg" / "lwa" / "rows"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert cache_folder() == tmp_path / "home" / ".cache" / "lwa" / "rows"
+    assert find_rows_cache() == tmp_path / "home" / ".cache" / "lwa" / "rows"

@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from lwa.errors import DataError
 from lwa.rows import Survey, as_rows, survey
-from lwa.rows.passes import ALIGNED, visited
+from lwa.rows.passes import LEAST_PIECE_ROWS, visit_rows
 
 FINITE = hnp.arrays(
     np.float32, hnp.array_shapes(min_dims=1, max_dims=2, max_side=20), elements=st.floats(-9, 9, width=32)
@@ -35,18 +35,18 @@ class Seen:
 
 @given(FINITE, st.integers(1, 25))
 def test_every_row_is_visited_once_in_order(array, block):
-    seen = visited(as_rows(array), Seen, block)[1].blocks
+    seen = visit_rows(as_rows(array), Seen, block)[1].blocks
     np.testing.assert_array_equal(np.concatenate(seen), array)
     assert max(map(len, seen)) <= block
 
 
 @pytest.mark.parametrize("custom", [False, True])
 def test_pieces_are_put_together_in_order(custom):
-    array, done = np.arange(3 * ALIGNED + 5, dtype=np.float32), []
+    array, done = np.arange(3 * LEAST_PIECE_ROWS + 5, dtype=np.float32), []
     rows = Custom(len(array), array[:1], np.array_split(array, 7)) if custom else as_rows(array)
-    found, seen = visited(rows, Seen, 4096, progress=done.append)
+    found, seen = visit_rows(rows, Seen, 4096, progress=done.append)
     np.testing.assert_array_equal(np.concatenate(seen.blocks), array)
-    assert done == [ALIGNED, 2 * ALIGNED, 3 * ALIGNED, len(array)]
+    assert done == [LEAST_PIECE_ROWS, 2 * LEAST_PIECE_ROWS, 3 * LEAST_PIECE_ROWS, len(array)]
     assert found == survey(as_rows(array))
 
 
@@ -82,7 +82,7 @@ def test_what_is_not_finite_is_counted_over_all_rows(positions, block, value):
     x[list(positions), 1] = value
     expected = f"column 'x' has {len(positions)}, the first in row {min(positions)}. Finite numbers are expected. Drop"
     with pytest.raises(DataError) as error:
-        visited(as_rows({"clean": clean, "x": x}), lambda: seen, block)
+        visit_rows(as_rows({"clean": clean, "x": x}), lambda: seen, block)
     assert expected in str(error.value)
     assert "'clean'" not in str(error.value)
     assert all(np.isfinite(batch["x"]).all() for batch in seen.blocks)

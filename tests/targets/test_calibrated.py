@@ -14,7 +14,7 @@ from lwa.subsets import Gaussian, Swap
 from lwa.subsets.chain import SubsetChain
 from lwa.summaries import Curvature
 from lwa.targets.calibration import calibrate, expansion_of
-from lwa.targets.reference import Reference, find_reference, reference_at
+from lwa.targets.reference import Reference, find_reference, expand_at
 from lwa.targets.target import Target
 from tests.tiny import MODEL, N, every_subset, n
 
@@ -29,7 +29,7 @@ AFFINE = lwa.Model(lambda t, y: y * (0.3 + 2 * t) - jnp.exp(0.3 + 2 * t), lambda
 def calibrated(model, data, at, transport=False):
     """Target, its U chain at the tiny size, and the log posterior of all rows."""
     rows = as_rows(data)
-    reference = reference_at(model, rows, np.array([at]))
+    reference = expand_at(model, rows, np.array([at]))
     chain = SubsetChain(
         rows, Curvature().at(model, reference, N), Swap(1), Gaussian(), 1.0, n, 1, 16,
         None if transport == "second_order" else calibrate(model, reference, N / n, transport=transport),

@@ -39,10 +39,9 @@ def fit(
     chains: options.ChainsOption = 4,
     keep: Annotated[
         str,
-        typer.Option(
-            rich_help_panel=options.SAMPLING,
+        options.sampling_option(
             help="What to keep: all draws, or summary: statistics of all draws and the last draws of each chain. "
-            "auto keeps all.",
+            "auto keeps all."
         ),
     ] = "auto",
     seed: options.SeedOption = None,
@@ -50,9 +49,9 @@ def fit(
     exact: options.ExactOption = False,
     epsilon: options.EpsilonOption = "auto",
     dask: options.DaskOption = None,
-    out: Annotated[Path, typer.Option(rich_help_panel=options.OUTPUT, help="Folder of the run.")] = Path("runs/fit"),
+    out: Annotated[Path, options.output_option(help="Folder of the run.")] = Path("runs/fit"),
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", rich_help_panel=options.OUTPUT, help="Replace a run that is already there.")
+        bool, options.output_option("--overwrite", help="Replace a run that is already there.")
     ] = False,
     certify: options.CertifyOption = True,
     page: options.ReportOption = True,

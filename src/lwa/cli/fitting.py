@@ -174,7 +174,7 @@ def conclude_fit(
 ) -> Fitted:
     """Save, certify and report a run."""
     ended = str(run.attributes["stopped"])
-    require_draws(run, ended, out)
+    require_first_draw(run, ended, out)
     run = add_command(run, command)
     if run.home is None:  # the disk was full, for example
         raise RunFolderError(str(run.attributes["warnings"][-1]))
@@ -194,7 +194,7 @@ def conclude_fit(
     return Fitted(run, table=table, verdict=verdict, failed=failed, page=page, stages=stages)
 
 
-def require_draws(run: Result, ended: str, out: Path) -> None:
+def require_first_draw(run: Result, ended: str, out: Path) -> None:
     """Raise if a run ended before its first draw, unless the system terminated it."""
     if run.draws or ended.startswith("terminated"):
         return
@@ -235,9 +235,9 @@ def quote_word(word: str) -> str:
 def print_fit(fitted: Fitted, out: Path, *, json: bool) -> None:
     """Print the result of a fit, as JSON or for people; exit with code 1 if the certificate fails."""
     if json:
-        from lwa.cli.json import write_run_as_json
+        from lwa.cli.json import format_run
 
-        typer.echo(write_run_as_json(fitted.run, out, fitted.page))
+        typer.echo(format_run(fitted.run, out, fitted.page))
     else:
         typer.echo(str(fitted.table))
         for warning in fitted.run.attributes["warnings"]:

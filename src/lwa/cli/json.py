@@ -10,24 +10,14 @@ import numpy as np
 from lwa.result.result import Result
 
 ATTRIBUTES = (
-    "rows",
-    "target",
-    "exact",
-    "subset_size",
-    "seed",
-    "seconds",
-    "stages",
-    "stopped",
-    "warnings",
-    "command",
-    "model",
-)
+    "rows", "target", "exact", "subset_size", "seed", "seconds", "stages", "stopped", "warnings", "command", "model",
+)  # fmt: skip
 """Attributes of a run that its JSON repeats."""
 
 type Json = dict[str, Json] | list[Json] | str | int | float | bool | None
 
 
-def write_run_as_json(fit: Result, folder: Path, page: Path | None) -> str:
+def format_run(fit: Result, folder: Path, page: Path | None) -> str:
     """Return where a run is, how it was made, its certificate, and ArviZ's table in full digits."""
     described = {
         "run": str(folder),
@@ -38,10 +28,10 @@ def write_run_as_json(fit: Result, folder: Path, page: Path | None) -> str:
         "certificate": fit.attributes.get("certificate"),
         "summary": fit.summary(round_to="none").to_dict(orient="index"),
     }
-    return write_json(described)
+    return format_json(described)
 
 
-def write_json(described: Mapping[str, object]) -> str:
+def format_json(described: Mapping[str, object]) -> str:
     """Return one line of strict JSON."""
     return json.dumps(as_plain_json(described), allow_nan=False, ensure_ascii=False)
 

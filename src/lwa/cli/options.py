@@ -1,20 +1,22 @@
 """Options that several commands share, and how their text becomes the settings of `lwa.sample`."""
 
+from functools import partial
 from typing import Annotated, TypedDict
 
 import typer
 
 from lwa.errors import InputError
 
-MODEL, DATA, SAMPLING, OUTPUT = "Model", "Data", "Sampling", "Output"
-"""Panels of `--help`."""
+model_option, data_option, sampling_option, output_option = (
+    partial(typer.Option, rich_help_panel=panel) for panel in ("Model", "Data", "Sampling", "Output")
+)
+"""`typer.Option` in each panel of `--help`."""
 DEFAULT_SUBSET_SIZE = 1000
 """Rows that a step reads unless --subset-size is given; all rows if there are fewer."""
 
 FamilyOption = Annotated[
     str | None,
-    typer.Option(
-        rich_help_panel=MODEL,
+    model_option(
         show_default="gaussian",
         help="Distribution of the response: gaussian, student_t, bernoulli, binomial, poisson, negative_binomial, "
         "gamma or categorical.",
@@ -22,16 +24,14 @@ FamilyOption = Annotated[
 ]
 LinkOption = Annotated[
     str | None,
-    typer.Option(
-        rich_help_panel=MODEL,
+    model_option(
         show_default="the family's own",
         help="Link function, such as probit or cloglog for bernoulli, or log for gaussian.",
     ),
 ]
 PriorOption = Annotated[
     list[str] | None,
-    typer.Option(
-        rich_help_panel=MODEL,
+    model_option(
         metavar="PRIOR",
         help="Prior of one parameter, such as 'x = normal(0, 1)' or 'sigma = exponential(2)'; repeat the option for "
         "more, or pass flat for no priors. Parameters without one get a weak prior scaled to the data. All priors are "
@@ -40,91 +40,64 @@ PriorOption = Annotated[
 ]
 OffsetOption = Annotated[
     str | None,
-    typer.Option(
-        rich_help_panel=MODEL,
-        help="Column or expression that is added to the linear predictor, such as 'log(exposure)'.",
-    ),
+    model_option(help="Column or expression that is added to the linear predictor, such as 'log(exposure)'."),
 ]
-WeightsOption = Annotated[
-    str | None, typer.Option(rich_help_panel=MODEL, help="Column that says how often each row counts.")
-]
+WeightsOption = Annotated[str | None, model_option(help="Column that says how often each row counts.")]
 TrialsOption = Annotated[
-    str | None,
-    typer.Option(rich_help_panel=MODEL, help="Number of trials of binomial: a column, or one number for all rows."),
+    str | None, model_option(help="Number of trials of binomial: a column, or one number for all rows.")
 ]
 NumpyroOption = Annotated[
     str | None,
-    typer.Option(
-        rich_help_panel=MODEL,
+    model_option(
         metavar="MODULE:MODEL",
         help="NumPyro model in a module of this folder, instead of a formula. Its arguments are columns of the data.",
     ),
 ]
 MissingOption = Annotated[
-    str,
-    typer.Option(
-        rich_help_panel=DATA, help="What to do about missing values: error to stop, drop to leave such rows out."
-    ),
+    str, data_option(help="What to do about missing values: error to stop, drop to leave such rows out.")
 ]
 SubsetSizeOption = Annotated[
     str | None,
-    typer.Option(
-        rich_help_panel=SAMPLING,
+    sampling_option(
         show_default="1000, or all rows if there are fewer",
         help="Rows that a step reads, or auto: the fewest that give accurate draws.",
     ),
 ]
 BudgetOption = Annotated[
     str | None,
-    typer.Option(
-        rich_help_panel=SAMPLING,
-        show_default="no limit",
-        help="Longest time for tuning and sampling, such as 60s or '10 min'.",
-    ),
+    sampling_option(show_default="no limit", help="Longest time for tuning and sampling, such as 60s or '10 min'."),
 ]
 DrawsOption = Annotated[
     str | None,
-    typer.Option(
-        rich_help_panel=SAMPLING,
-        show_default="1000; auto with a budget",
-        help="Draws to keep per chain, or auto: as many as the budget allows.",
+    sampling_option(
+        show_default="1000; auto with a budget", help="Draws to keep per chain, or auto: as many as the budget allows."
     ),
 ]
-TuneOption = Annotated[
-    int, typer.Option(rich_help_panel=SAMPLING, help="Steps that tune the sampler and are dropped.", min=0)
-]
-ChainsOption = Annotated[int, typer.Option(rich_help_panel=SAMPLING, help="Number of chains.", min=1)]
+TuneOption = Annotated[int, sampling_option(help="Steps that tune the sampler and are dropped.", min=0)]
+ChainsOption = Annotated[int, sampling_option(help="Number of chains.", min=1)]
 SeedOption = Annotated[
     int | None,
-    typer.Option(
-        rich_help_panel=SAMPLING,
+    sampling_option(
         show_default="a new one, which the run records",
         help="Seed of the random numbers. The same seed gives the same draws.",
         min=0,
     ),
 ]
 TargetOption = Annotated[
-    str,
-    typer.Option(
-        rich_help_panel=SAMPLING,
-        help="How a subset of rows stands for all rows: calibrated, powered, subposterior or auto.",
-    ),
+    str, sampling_option(help="How a subset of rows stands for all rows: calibrated, powered, subposterior or auto.")
 ]
 ExactOption = Annotated[
-    bool,
-    typer.Option(rich_help_panel=SAMPLING, help="Correct every draw by all rows. Each draw then takes one full pass."),
+    bool, sampling_option(help="Correct every draw by all rows. Each draw then takes one full pass.")
 ]
 EpsilonOption = Annotated[
     str,
-    typer.Option(
-        rich_help_panel=SAMPLING,
-        help="How closely a subset must resemble all rows, for powered and subposterior: a number, or auto.",
+    sampling_option(
+        help="How closely a subset must resemble all rows, for powered and subposterior: a number, or auto."
     ),
 ]
 DaskOption = Annotated[
     str | None,
-    typer.Option(
-        rich_help_panel=SAMPLING,
+    sampling_option(
         metavar="ADDRESS",
         help="Compute on the Dask cluster with this scheduler, such as tcp://10.0.0.1:8786. Its workers read Parquet "
         "files themselves.",
@@ -132,18 +105,14 @@ DaskOption = Annotated[
 ]
 CertifyOption = Annotated[
     bool,
-    typer.Option(
-        rich_help_panel=OUTPUT,
-        help="Measure how far the draws are from the posterior of all rows, in one or two passes over the rows.",
+    output_option(
+        help="Measure how far the draws are from the posterior of all rows, in one or two passes over the rows."
     ),
 ]
 ReportOption = Annotated[
-    bool,
-    typer.Option("--report/--no-report", rich_help_panel=OUTPUT, help="Write report.html into the folder of the run."),
+    bool, output_option("--report/--no-report", help="Write report.html into the folder of the run.")
 ]
-JsonOption = Annotated[
-    bool, typer.Option("--json", rich_help_panel=OUTPUT, help="Print JSON on standard output, and nothing else.")
-]
+JsonOption = Annotated[bool, output_option("--json", help="Print JSON on standard output, and nothing else.")]
 
 
 class SampleOptions(TypedDict):

@@ -17,8 +17,7 @@ def plan(
         ),
     ],
     formula: Annotated[
-        str | None,
-        typer.Option(rich_help_panel=options.MODEL, help="The formula of the fit, such as 'y ~ x + C(k) + a:b'."),
+        str | None, options.model_option(help="The formula of the fit, such as 'y ~ x + C(k) + a:b'.")
     ] = None,
     family: options.FamilyOption = None,
     link: options.LinkOption = None,
@@ -66,9 +65,9 @@ def plan(
     )  # fmt: skip
     forecast = make_forecast(source, asked, certify=certify)
     if json:
-        from lwa.cli.json import write_json
+        from lwa.cli.json import format_json
 
-        typer.echo(write_json(forecast.as_dict()))
+        typer.echo(format_json(forecast.as_dict()))
         return
     from rich.console import Console
 

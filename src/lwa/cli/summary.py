@@ -20,10 +20,10 @@ def summary(
 
     fit = load(run)
     if json:
-        from lwa.cli.json import write_run_as_json
+        from lwa.cli.json import format_run
 
         page = run / "report.html"
-        typer.echo(write_run_as_json(fit, run, page if page.exists() else None))
+        typer.echo(format_run(fit, run, page if page.exists() else None))
         return
     typer.echo(repr(fit))
     typer.echo(str(fit.summary()))

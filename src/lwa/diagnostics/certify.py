@@ -11,12 +11,12 @@ from lwa.data.lead_in import extend_lead_in
 from lwa.diagnostics.autocorrelation import effective_draws
 from lwa.diagnostics.certificate import RESOLUTION, Certificate, standard_errors_per_bar
 from lwa.diagnostics.draws import Spread, arrange_chains, choose_points, collect_draws, measure_spread
-from lwa.diagnostics.gradients import evenly, score
+from lwa.diagnostics.gradients import spread_evenly, score_places
 from lwa.diagnostics.stein import Effects, Evidence, fit_gradients, measure_effects, measure_worst_directions
 from lwa.diagnostics.transitions import ExactMoves, draw_proposals, measure_transition, score_moves
 from lwa.executors import Executor
 from lwa.executors.executor import require_executor
-from lwa.models.check import labelled
+from lwa.models.check import label_entries
 from lwa.models.model import Model, Unbound, require_model
 from lwa.models.sums import Places
 from lwa.user.progress import Display
@@ -116,10 +116,10 @@ def judge(
     """Make one pass, with gradients at the draws at positions `where`, and return the certificate."""
     d, factor = len(spread.mean), spread.factor
     scored = draws.reshape(-1, d)[where]
-    begun = evenly(len(where), min(len(where), MOST_STARTS))
+    begun = spread_evenly(len(where), min(len(where), MOST_STARTS))
     ends = draw_proposals(len(begun), d)
     places = Places(scored, scored[begun] if len(begun) < len(where) else scored[:0], spread.mean + ends @ factor.T)
-    scores = score(layout, places, factor, display)
+    scores = score_places(layout, places, factor, display)
     white = np.linalg.solve(factor, (draws - spread.mean).reshape(-1, d).T).T
     evidence = Evidence(white.reshape(draws.shape), white[where], scores.gradient @ factor)
     tried = score_moves(white[where][begun], ends, scores.log_density, scores.proposed)
@@ -146,7 +146,7 @@ def build_certificate(
     worst_shift_bar, worst_width_bar = find_error_bars(worst, standard_errors)
     ratio, eigenvalues = np.exp(plainly.log_ratio), np.exp(2 * worst.log_ratio[1:])
     return Certificate(
-        names=labelled(model),
+        names=label_entries(model),
         mean=mean + factor @ fit.mean,
         sd=sd,
         shift=plainly.shift,

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lwa.diagnostics.running import MANY_CHAINS
 from lwa.errors import InputError
-from lwa.models.check import labelled
+from lwa.models.check import label_entries
 from lwa.models.model import Model
 from lwa.models.supports import Support
 from lwa.user.validate import require_whole
@@ -153,14 +153,14 @@ def measure_spread(model: Model, draws: Float64[np.ndarray, "chains draws d"]) -
     flat = draws.reshape(-1, draws.shape[-1])
     mean, sd = flat.mean(0), flat.std(0)
     still = [
-        name for name, moved in zip(labelled(model), sd > 1e-12 * (1e-300 + np.abs(mean)), strict=True) if not moved
+        name for name, moved in zip(label_entries(model), sd > 1e-12 * (1e-300 + np.abs(mean)), strict=True) if not moved
     ]
     if still:
         raise InputError(f"All draws of {', '.join(still)} are the same. Pass draws of every parameter that vary.")
     correlation = np.corrcoef(flat, rowvar=False).reshape(len(mean), len(mean))
     bend, axes = np.linalg.eigh(correlation)
     if bend[0] < 1e-10:
-        names = [name for name, used in zip(labelled(model), np.abs(axes[:, 0]), strict=True) if used > 0.1]
+        names = [name for name, used in zip(label_entries(model), np.abs(axes[:, 0]), strict=True) if used > 0.1]
         raise InputError(
             f"The draws of {', '.join(names)} lie on a plane: each is a function of the others. Pass draws of all "
             "parameters that vary freely."

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from lwa.data.data import Data
 from lwa.errors import InputError, ModelError
-from lwa.models.check import named
+from lwa.models.check import describe_theta
 from lwa.models.likelihood import find_likelihood
 from lwa.models.model import Model
-from lwa.models.sums import AnyScores, NumpyPlaces, Places, Precision, ScoreSums
+from lwa.models.sums import AnyScores, FloatType, NumpyPlaces, Places, ScoreSums
 from lwa.rows import Batch, Rows, survey
 from lwa.rows.passes import count_unit_rows, floor_power_of_two, map_pieces, visit_rows
 from lwa.user.progress import Display
@@ -21,7 +21,7 @@ TRIAL_SHARE, FEWEST_TRIAL_ROWS, MOST_TRIAL_ROWS = 1 / 16, 4096, 65_536
 error of T rows is taken N/T times, as if all rows erred alike. Errors that do not are overrated by √(N/T): so T grows
 with N, or a logistic regression would seem to need float64 from N = 5·10⁷ instead of 2·10⁸."""
 TRIAL_POINTS = 30
-ROUNDING = 0.005
+GRADIENT_ROUNDING = 0.005
 """What float32 may add to a shift, in sds of the draws. Unlike a log ratio, a gradient is no small difference of large
 numbers: for a logistic regression at N = 10⁶ no gradient moves by more than 2·10⁻⁵ sd, at a third of the cost."""
 LOG_RATIO_ROUNDING = 0.05
@@ -37,12 +37,12 @@ class Scores(NamedTuple):
     proposed: NDArray[np.float64]  # (K,)  log density again; may be infinite or NaN
 
 
-def evenly(of: int, count: int) -> NDArray[np.int64]:
+def spread_evenly(of: int, count: int) -> NDArray[np.int64]:
     """So many positions, spread over a number of them."""
     return np.linspace(0, of - 1, count).astype(np.int64)
 
 
-def score(
+def score_places(
     layout: Data,
     places: NumpyPlaces,
     factor: NDArray[np.float64],
@@ -55,18 +55,18 @@ def score(
     model, rows, length = layout.model, layout.full, count_unit_rows(layout.full)
     likelihood = find_likelihood(model)
     size = floor_power_of_two(likelihood.choose_block(places) // length)
-    precision = choose_precision(model, rows, places, factor)
+    precision = choose_score_precision(model, rows, places, factor)
     prior = likelihood.score_prior(places)
-    require_finite(model, places, prior, "log_prior")
+    require_finite_scores(model, places, prior, "log_prior")
     if length == 1:
         total: AnyScores = visit_rows(
-            rows, Adding, size, shared=(model,), own=(places, size, precision), here=model.host,
+            rows, ScoreAdder, size, shared=(model,), own=(places, size, precision), here=model.host,
             progress=lambda done: display.show("gradients", done, len(rows)),
         )[1].total  # fmt: skip
     else:
         survey(layout.rows)
-        total = over_units(layout, places, size, precision, display)
-    require_finite(model, places, total, "log_likelihood")
+        total = score_units(layout, places, size, precision, display)
+    require_finite_scores(model, places, total, "log_likelihood")
     return Scores(*(np.asarray(a) + np.asarray(b) for a, b in zip(prior, total, strict=True)))
 
 
@@ -75,10 +75,10 @@ def blank_scores(places: NumpyPlaces) -> AnyScores:
     return ScoreSums(np.zeros(len(places.begun)), np.zeros(places.points.shape), np.zeros(len(places.proposals)))
 
 
-class Adding:
+class ScoreAdder:
     """Scores of the rows seen so far."""
 
-    def __init__(self, model: Model, places: NumpyPlaces, size: int, precision: Precision) -> None:
+    def __init__(self, model: Model, places: NumpyPlaces, size: int, precision: FloatType) -> None:
         self.likelihood, self.places, self.size, self.precision = find_likelihood(model), places, size, precision
         self.total: AnyScores = jax.device_put(blank_scores(places))
 
@@ -96,12 +96,12 @@ class Adding:
         return {"total": jax.tree.map(np.asarray, self.total)}
 
 
-def over_units(layout: Data, places: NumpyPlaces, size: int, precision: Precision, display: Display) -> AnyScores:
+def score_units(layout: Data, places: NumpyPlaces, size: int, precision: FloatType, display: Display) -> AnyScores:
     """A pass over segments or groups."""
     model, rows = layout.model, layout.full
-    begun: Adding | None = None
+    begun: ScoreAdder | None = None
     pieces = map_pieces(
-        rows, scores_in_piece, size, shared=(model,), own=(places, size, precision), here=model.host,
+        rows, score_piece, size, shared=(model,), own=(places, size, precision), here=model.host,
         progress=lambda done: display.show("gradients", done, len(rows), layout.units_in_words),
     )  # fmt: skip
     for piece in pieces:
@@ -113,22 +113,22 @@ def over_units(layout: Data, places: NumpyPlaces, size: int, precision: Precisio
     return begun.total
 
 
-def scores_in_piece(
-    model: Model, places: NumpyPlaces, size: int, precision: Precision, start: int, blocks: Any
-) -> Adding:
+def score_piece(
+    model: Model, places: NumpyPlaces, size: int, precision: FloatType, start: int, blocks: Any
+) -> ScoreAdder:
     """Of all units of a piece."""
-    adding = Adding(model, places, size, precision)
+    adding = ScoreAdder(model, places, size, precision)
     for block in blocks:
         adding.visit(block)
     return adding
 
 
-def choose_precision(
+def choose_score_precision(
     model: Model,
     rows: Rows,
     places: NumpyPlaces,
     factor: NDArray[np.float64],
-) -> Precision:
+) -> FloatType:
     """float32 for the rows' own terms if its rounding, measured on some rows, would not be felt; else float64."""
     likelihood, N = find_likelihood(model), len(rows)
     T = min(int(TRIAL_SHARE * N), MOST_TRIAL_ROWS)
@@ -136,7 +136,7 @@ def choose_precision(
         return np.float64
     batch = rows.take(np.linspace(0, N - 1, T).astype(np.int64))
     count = min(TRIAL_POINTS, len(places.begun), len(places.proposals))
-    few = Places(*(part[evenly(len(part), min(count, len(part)))] for part in places))
+    few = Places(*(part[spread_evenly(len(part), min(count, len(part)))] for part in places))
     zero = blank_scores(few)
     single, double = (
         jax.tree.map(np.asarray, likelihood.add_scores(zero, few, batch, size=T, precision=precision))
@@ -148,10 +148,10 @@ def choose_precision(
     moved = np.abs((single.gradient - double.gradient) @ factor).max() * N / T
     noise = np.sqrt((off**2).sum() / max(1, len(off))) * N / T
     # NaN is float64's to explain.
-    return np.float32 if moved <= ROUNDING and noise <= LOG_RATIO_ROUNDING else np.float64
+    return np.float32 if moved <= GRADIENT_ROUNDING and noise <= LOG_RATIO_ROUNDING else np.float64
 
 
-def require_finite(model: Model, places: NumpyPlaces, scores: AnyScores, function: str) -> None:
+def require_finite_scores(model: Model, places: NumpyPlaces, scores: AnyScores, function: str) -> None:
     """Refuse draws that the model calls impossible, and gradients that JAX cannot take."""
     for points, values, what in (
         (places.begun, np.asarray(scores.log_density)[:, None], "value"),
@@ -160,7 +160,7 @@ def require_finite(model: Model, places: NumpyPlaces, scores: AnyScores, functio
         bad = ~np.isfinite(values).all(1)
         if not bad.any():
             continue
-        where = f"at {bad.sum()} of {len(points)} draws, the first being theta = {named(model, points[bad][0])}"
+        where = f"at {bad.sum()} of {len(points)} draws, the first being theta = {describe_theta(model, points[bad][0])}"
         if what == "value":
             raise InputError(
                 f"{function} is not finite {where}. Draws of this posterior have a positive density: pass the model "

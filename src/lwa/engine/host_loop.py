@@ -13,13 +13,13 @@ from jax import Array
 from numpy.typing import NDArray
 
 from lwa.algorithm import Draw, State, Tape
-from lwa.kernels.kernel import Metropolis, metropolis
-from lwa.models.on_host import log_priors, row_terms
+from lwa.kernels.kernel import MetropolisKernel, metropolis
+from lwa.models.python_model import evaluate_priors, evaluate_rows
 from lwa.targets.target import Given, Target, Terms
 
 
 def play_on_host(
-    state: State, draws: Draw, tape: Tape, start: int, stop: int, target: Target, kernel: Metropolis
+    state: State, draws: Draw, tape: Tape, start: int, stop: int, target: Target, kernel: MetropolisKernel
 ) -> tuple[State, Draw]:
     """What `algorithm.play` does, written onto the NumPy arrays of `state` and `draws`."""
     tape = jax.tree.map(np.asarray, tape)
@@ -59,7 +59,7 @@ def renew(state: State, entry: Tape, changed: NDArray[np.intp], target: Target) 
     return summed(target, state.theta, state.terms.prior, terms, entry.given, state.counts)
 
 
-def move(state: State, entry: Tape, target: Target, kernel: Metropolis) -> tuple[State, Draw]:
+def move(state: State, entry: Tape, target: Target, kernel: MetropolisKernel) -> tuple[State, Draw]:
     """Lines 7-9 for every chain: propose together, evaluate one by one, decide together."""
     proposed, log_hastings, at = propose(entry.noise, state.tuning, state.theta, entry.given, target, kernel)
     new = terms_at(target, np.asarray(proposed), np.asarray(at), state.rows)
@@ -77,13 +77,13 @@ def evaluate_on_host(target: Target, theta: Any, rows: Any, given: Given | None,
 
 def terms_at(target: Target, theta: NDArray[Any], at: NDArray[Any], rows: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     """log p at θ and log f(Y_k|·) where U puts it, chain by chain."""
-    prior = log_priors(target.model, theta)
+    prior = evaluate_priors(target.model, theta)
     return prior, np.stack([terms_of(target, at, rows, c) for c in range(len(theta))])
 
 
 def terms_of(target: Target, at: NDArray[Any], rows: Any, c: int) -> NDArray[np.float64]:
     """log f(Y_k|θ) of one chain's rows."""
-    return row_terms(target.model, at[c], jax.tree.map(lambda leaf: np.moveaxis(np.asarray(leaf)[c], -1, 0), rows))
+    return evaluate_rows(target.model, at[c], jax.tree.map(lambda leaf: np.moveaxis(np.asarray(leaf)[c], -1, 0), rows))
 
 
 @jax.jit
@@ -100,7 +100,7 @@ def summed(target: Target, theta: Array, prior: Array, rows: Array, given: Given
 
 @partial(jax.jit, static_argnames=("kernel",))
 def propose(
-    noise: Any, tuning: Any, theta: Array, given: Given | None, target: Target, kernel: Metropolis
+    noise: Any, tuning: Any, theta: Array, given: Given | None, target: Target, kernel: MetropolisKernel
 ) -> tuple[Array, Array, Array]:
     """Line 7: θ', its Hastings term and where U puts it."""
 
@@ -113,7 +113,7 @@ def propose(
 
 @partial(jax.jit, static_argnames=("kernel",))
 def decide(
-    state: State, entry: Tape, proposed: Array, log_hastings: Array, new: Any, target: Target, kernel: Metropolis
+    state: State, entry: Tape, proposed: Array, log_hastings: Array, new: Any, target: Target, kernel: MetropolisKernel
 ) -> tuple[Array, Terms, Any, Draw]:
     """Lines 8-9, and what the kernel learns."""
 
@@ -122,7 +122,9 @@ def decide(
     ) -> tuple[Array, Terms, Any, Draw]:
         prior, rows = new
         terms = target.summed(proposed, prior, rows, entry.given, state.counts)
-        theta, terms, info = metropolis(entry.noise.log_u, state.theta, state.terms, proposed, terms, log_hastings)
+        theta, terms, info = metropolis(
+            entry.noise.log_u, (state.theta, state.terms), (proposed, terms), log_hastings
+        )
         tuning = kernel.steer(state.tuning, entry.noise, info, entry.gain)
         return theta, terms, tuning, Draw(theta, terms.log_density, info)
 

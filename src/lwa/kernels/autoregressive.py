@@ -1,4 +1,4 @@
-"""Autoregressive proposals around θ̂: nearly independent draws where the posterior is nearly Gaussian."""
+"""Autoregressive proposals around θ̂: nearly independent draws if the posterior is nearly Gaussian."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -6,32 +6,32 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float
+from numpy.typing import NDArray
 
 from lwa.errors import InputError
 from lwa.kernels import random_walk
-from lwa.kernels.decision import choose
-from lwa.kernels.independence import log_density_of, log_student, student
-from lwa.kernels.kernel import Info, Metropolis, Step, log_uniform
+from lwa.kernels.kernel import AnyArray, MetropolisKernel, MoveInfo, Precision, Step, choose, log_uniform
 from lwa.kernels.random_walk import RandomWalk, is_real, optimal_scale
 from lwa.targets.reference import Reference
 
 WALK = RandomWalk()
-"""What moves θ where the Gaussian does not."""
+"""What moves θ if the Gaussian does not."""
 FALLEN_BACK = 0.95
-"""The share of random walks where the Gaussian is of little use: the rest keeps measuring, so that it can recover."""
-ENOUGH = 64
-"""Autoregressive proposals before their acceptance is judged, and over which it is averaged from then on. Were they
-independent, the average's sd would be 1/16 at the most, √(1/4 / 64), and later 1/22, √(1/4 / 127)."""
+"""The share of random-walk moves if the Gaussian is of little use: the rest keeps measuring, so it can recover."""
+ENOUGH_PROPOSALS = 64
+"""Autoregressive proposals before their acceptance is judged, and over which it is averaged from then on. If they were
+independent, the average's sd would be at most 1/16, √(1/4 / 64), and later 1/22, √(1/4 / 127)."""
 REMEMBERED = 16
-"""What was measured before a chain falls back counts for so many: it may have been the way from a far start. One in
-twenty proposals measures from then on, so where these are accepted d = 3 recovers within 16 · 20 = 320 moves."""
+"""What was measured before a chain falls back counts as this many proposals: it may stem from a far start. One in
+twenty moves measures from then on, so if these are accepted d = 3 recovers within 16 · 20 = 320 moves."""
 
 
 def threshold(d: int) -> float:
-    """The acceptance of autoregressive proposals under which to walk instead.
+    """Return the acceptance of autoregressive proposals below which to walk instead.
 
-    Measured as by `benchmarks/fallback.py` (a finer grid, and a fifth of walks where it is now a tenth): the acceptance
-    at which both give as many effective draws a move, by what is wrong with the Gaussian:
+    Measured as by `benchmarks/fallback.py` (on a finer grid, with a fifth of walks instead of a tenth): the acceptance
+    at which both give equally many effective draws per move, by what is wrong with the Gaussian:
 
     |  d | too wide | θ̂ off | too narrow | skewed target | heavy tails | banana | 3/(3+d) |
     |----|----------|-------|------------|---------------|-------------|--------|---------|
@@ -43,41 +43,63 @@ def threshold(d: int) -> float:
 
     3/(3+d) balances what the wrong choice costs: at that acceptance the mixture is 2.2 to 2.9 times as good for a
     Gaussian that is too wide, the walk 2 to 3 times as good for heavy tails, in every d. It misses single directions:
-    where F is three times too narrow in one of ten, 0.35 are accepted, and a walk would be 11 times as good.
+    if F is three times too narrow in one of ten, 0.35 are accepted, and a walk would be 11 times as good.
     """
     return 3.0 / (3.0 + d)
 
 
-class Tuning(NamedTuple):
-    """The Gaussian approximation Normal(θ̂, F Fᵀ), how it is received, and the walk beside it."""
+def draw_student(rng: np.random.Generator, moves: int, d: int, dtype: Precision, df: float) -> NDArray[Any]:
+    """Draw t = z / √(χ²/df) for a page, `(moves, d)`; standard normal if df is infinite."""
+    if np.isinf(df):
+        return rng.standard_normal((moves, d), dtype)
+    return (rng.standard_normal((moves, d)) / (rng.chisquare(df, (moves, 1)) / df) ** 0.5).astype(dtype)
 
-    centre: Array  # θ̂
-    factor: Array  # F
-    whitening: Array  # F⁻¹
+
+def log_student(t: AnyArray, df: float) -> Array:
+    """Return the log density of Student's t, up to a constant."""
+    return log_student_of_square(jnp.sum(t.astype(jnp.float64) ** 2), t.shape[-1], df)
+
+
+def log_student_of_square(square: Array, d: int, df: float) -> Array:
+    """Return -(df + d)/2 log(1 + ‖t‖²/df), from ‖t‖²."""
+    return -0.5 * square if np.isinf(df) else -0.5 * (df + d) * jnp.log1p(square / df)
+
+
+class Tuning(NamedTuple):
+    """The Gaussian approximation Normal(θ̂, F Fᵀ), how often it is accepted, and the walk beside it."""
+
+    centre: Float[Array, " d"]  # θ̂
+    factor: Float[Array, "d d"]  # F
+    whitening: Float[Array, "d d"]  # F⁻¹
     walk: random_walk.Tuning
-    share: Array  # ()  of random-walk moves
-    acceptance: Array  # ()  of autoregressive proposals, averaged
-    proposals: Array  # ()  that it is averaged over, `ENOUGH` at the most
+    share: Float[Array, ""]  # of random-walk moves
+    acceptance: Float[Array, ""]  # of autoregressive proposals, averaged
+    proposals: Float[Array, ""]  # that it is averaged over, at most `ENOUGH_PROPOSALS`
 
 
 class Noise(NamedTuple):
-    """The randomness of one move: NumPy's as it is drawn, JAX's as it is used."""
+    """The randomness of one move."""
 
-    direction: Any  # (d,)  standard normal
-    log_u: Any
-    kind: Any  # ()    uniform: a random walk where it is less than the share of these
+    direction: Float[AnyArray, " d"]  # standard normal
+    log_u: Float[AnyArray, ""]
+    kind: Float[AnyArray, ""]  # uniform: the move is a random walk if it is less than their share
+
+    @property
+    def of_walk(self) -> random_walk.Noise:
+        """The noise of the move as a random walk."""
+        return random_walk.Noise(self.direction, self.log_u)
 
 
 @dataclass(frozen=True)
-class Autoregressive(Metropolis):
-    """θ' = θ̂ + ρ (θ - θ̂) + √(1-ρ²) F z, now and then a move of the adaptive random walk instead.
+class Autoregressive(MetropolisKernel):
+    """θ' = θ̂ + ρ (θ - θ̂) + √(1-ρ²) F z, and for a share of the moves the adaptive random walk instead.
 
-    The first is reversible for Normal(θ̂, F Fᵀ), so only what the target is more than that Gaussian decides on it. The
-    second keeps the chain moving where the Gaussian has lighter tails than the target. Either leaves the target
-    invariant, and which of them it is does not depend on θ: so does their mixture, once tune has settled its share.
+    The first is reversible for Normal(θ̂, F Fᵀ), so only the target's difference from that Gaussian decides on it. The
+    second keeps the chain moving if the Gaussian has lighter tails than the target. Either leaves the target
+    invariant, and the choice between them does not depend on θ: so does their mixture, once tune has fixed its share.
 
-    During tune each chain measures how often its autoregressive proposals are accepted, and where that is too rare
-    walks 19 times out of 20, by the covariance of its own path in place of F Fᵀ, until they are accepted again.
+    During tune each chain measures how often its autoregressive proposals are accepted. If that is too rare, the chain
+    walks 19 times out of 20, by the covariance of its own path instead of F Fᵀ, until they are accepted again.
 
     Parameters
     ----------
@@ -86,9 +108,9 @@ class Autoregressive(Metropolis):
     walk
         The share of random-walk moves.
     fallback
-        Whether the share may grow where the posterior turns out not to be near Gaussian.
+        Whether the share may grow if the posterior turns out not to be near Gaussian.
     df
-        Degrees of freedom: finite, with ρ = 0, z is a multivariate Student's t, for tails heavier than the Gaussian's.
+        Degrees of freedom. If finite, which needs ρ = 0, z is a multivariate Student's t with heavier tails.
     """
 
     rho: float = 0.0
@@ -97,7 +119,7 @@ class Autoregressive(Metropolis):
     df: float = float("inf")
 
     def __post_init__(self) -> None:
-        """Refuse what is no correlation, no share or no choice."""
+        """Check every field."""
         for name, example in (("rho", 0.0), ("walk", 0.1)):
             value = getattr(self, name)
             if not is_real(value) or not 0.0 <= value < 1.0:
@@ -110,47 +132,48 @@ class Autoregressive(Metropolis):
         if not isinstance(self.fallback, bool):
             raise InputError(f"fallback={self.fallback!r} must be True or False. Pass fallback=True.")
 
-    def noise(self, rng: np.random.Generator, moves: int, d: int, dtype: Any) -> Noise:
-        """Directions, uniforms and kinds of a page."""
-        directions = student(rng, moves, d, dtype, self.df)
+    def noise(self, rng: np.random.Generator, moves: int, d: int, dtype: Precision) -> Noise:
+        """Draw the directions, uniforms and kinds of a page."""
+        directions = draw_student(rng, moves, d, dtype, self.df)
         return Noise(directions, log_uniform(rng, moves), rng.random(moves, np.float32))
 
     def init(self, theta: Array, reference: Reference | None) -> Tuning:
-        """The reference's Gaussian, without which there is nothing to propose around, and a walk of its shape."""
+        """Return the reference's Gaussian and a walk of its shape; raise if there is no reference."""
         if reference is None:
             raise InputError("kernel=Autoregressive(...) needs a reference point. Pass target='calibrated' with it.")
         gaussian = (reference.theta, reference.factor, reference.whitening)
         centre, factor, whitening, share, none = (jnp.asarray(x, theta.dtype) for x in (*gaussian, self.walk, 0.0))
-        return Tuning(centre, factor, whitening, WALK.init(theta, reference), share, none, none)
+        walk = WALK.init(theta, reference)
+        return Tuning(centre, factor, whitening, walk, share=share, acceptance=none, proposals=none)
 
     def propose(self, noise: Noise, tuning: Tuning, theta: Array) -> tuple[Array, Array]:
-        """Either proposal; Q(θ', θ)/Q(θ, θ') is the ratio of densities of z for the first, 1 for the second."""
+        """Return either proposal; Q(θ', θ)/Q(θ, θ') is the ratio of densities of z for the first, 1 for the second."""
         walks = noise.kind < tuning.share
         keep, move = self.rho, (1.0 - self.rho**2) ** 0.5
         away = theta - tuning.centre
         towards = tuning.centre + keep * away + move * (tuning.factor @ noise.direction)
-        proposed = jnp.where(walks, WALK.propose(noise, tuning.walk, theta)[0], towards)
+        proposed = jnp.where(walks, WALK.propose(noise.of_walk, tuning.walk, theta)[0], towards)
         old = tuning.whitening @ away  # z that leads here; in these coordinates θ' needs no product
         ratio = log_student(old, self.df) - log_student(keep * old + move * noise.direction, self.df)
         return proposed, jnp.where(walks, 0.0, ratio)
 
-    def ahead(self, noise: Noise, tuning: Tuning) -> Step | None:
-        """With ρ = 0."""
+    def plan_step(self, noise: Noise, tuning: Tuning) -> Step | None:
+        """Return the step if ρ = 0."""
         if self.rho:
             return None
-        walks = noise.kind < tuning.share
+        walks = jnp.asarray(noise.kind < tuning.share)
         towards = tuning.centre + tuning.factor @ noise.direction
-        return Step(jnp.where(walks, WALK.ahead(noise, tuning.walk).by, towards), walks)
+        return Step(jnp.where(walks, WALK.plan_step(noise.of_walk, tuning.walk).by, towards), walks)
 
     def log_q(self, square: Array, d: int) -> Array:
-        """That of the Gaussian, or of the Student's t."""
-        return log_density_of(square, d, self.df)
+        """Return the log density of the Gaussian, or of Student's t."""
+        return log_student_of_square(square, d, self.df)
 
-    def steer(self, tuning: Tuning, noise: Noise, info: Info, gain: Array) -> Tuning:
-        """A walk steers the walk's scale; an autoregressive proposal adds to the average of their acceptance."""
+    def steer(self, tuning: Tuning, noise: Noise, info: MoveInfo, gain: Array) -> Tuning:
+        """Steer the walk's scale by a walk; average the acceptance of autoregressive proposals."""
         walks = noise.kind < tuning.share
-        walk = WALK.steer(tuning.walk, noise, info, jnp.where(walks, gain, 0.0))
-        proposals = jnp.minimum(tuning.proposals + 1.0, ENOUGH)
+        walk = WALK.steer(tuning.walk, noise.of_walk, info, jnp.where(walks, gain, 0.0))
+        proposals = jnp.minimum(tuning.proposals + 1.0, ENOUGH_PROPOSALS)
         surprise = info.acceptance.astype(tuning.acceptance.dtype) - tuning.acceptance
         acceptance, proposals = choose(
             (gain > 0) & ~walks,
@@ -160,12 +183,12 @@ class Autoregressive(Metropolis):
         return tuning._replace(walk=walk, acceptance=acceptance, proposals=proposals)
 
     def adapt(self, tuning: Tuning, path: Array, moves: Array) -> Tuning:
-        """Settle which proposal leads, and the walk's shape with it: the path's, or else F.
+        """Decide which proposal leads, and with it the walk's shape: the path's, or else F.
 
-        With another shape the walk starts again from the step size that suits it.
+        With a new shape the walk starts again from the step size suited to it.
         """
         d, led = path.shape[-1], tuning.walk.shaped
-        rare = self.fallback & (tuning.acceptance < threshold(d)) & (~led | (tuning.proposals >= ENOUGH))
+        rare = self.fallback & (tuning.acceptance < threshold(d)) & (~led | (tuning.proposals >= ENOUGH_PROPOSALS))
         walk = WALK.adapt(tuning.walk._replace(shaped=~rare), path, moves)
         suits = jnp.log(optimal_scale(d)).astype(walk.log_scale.dtype)
         walk = walk._replace(
@@ -178,21 +201,22 @@ class Autoregressive(Metropolis):
         return tuning._replace(walk=walk, share=share, proposals=proposals)
 
     def describe(self, tuning: Tuning) -> str:
-        """Which proposal led in how many chains, and the acceptance that decided it."""
+        """Report which proposal led in how many chains, and the acceptance that decided it."""
         walking = ~np.asarray(tuning.walk.shaped)
         if not walking.any():
-            measured = f", {percent(tuning.acceptance)} accepted" if np.all(tuning.proposals) else ""
+            measured = f", {format_percent(tuning.acceptance)} accepted" if np.all(tuning.proposals) else ""
             tails = "" if np.isinf(self.df) else f", Student's t with {self.df:g} degrees of freedom"
             return f"autoregressive proposals around the reference{tails}{measured}"
         where = "" if walking.all() else f" in {walking.sum()} of {len(walking)} chains"
-        limit = percent(threshold(tuning.centre.shape[-1]))
+        limit = format_percent(threshold(tuning.centre.shape[-1]))
+        accepted = format_percent(tuning.acceptance[walking])
         return (
-            f"random walk{where}: {percent(tuning.acceptance[walking])} of the autoregressive proposals were accepted, "
-            f"too few (under {limit}): the posterior is not near Gaussian"
+            f"random walk{where}: {accepted} of the autoregressive proposals were accepted, too few (under {limit}): "
+            "the posterior is not near Gaussian"
         )
 
 
-def percent(acceptance: Array | float) -> str:
-    """A mean over chains, in words."""
+def format_percent(acceptance: Array | float) -> str:
+    """Return the mean over chains, as text."""
     mean = 100 * float(np.mean(acceptance))
     return f"{mean:.0f} %" if mean >= 1 else "less than 1 %"

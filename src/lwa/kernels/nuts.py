@@ -1,30 +1,36 @@
-"""The no-U-turn sampler, BlackJAX's, on a target that changes with U."""
+"""BlackJAX's no-U-turn sampler, on a target that changes with the subset."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import UInt32
 
 from lwa.errors import InputError
-from lwa.kernels.decision import choose
-from lwa.kernels.gradient import DIVERGED, TOLD, Gradient, blackjax, field, step_size_in_words
-from lwa.kernels.kernel import Evaluate, Info
+from lwa.kernels.gradient import (
+    DIVERGED,
+    TRAJECTORY_STATISTICS,
+    GradientKernel,
+    build_field,
+    describe_step_size,
+)
+from lwa.kernels.kernel import AnyArray, Evaluate, MoveInfo, Precision, choose
 from lwa.kernels.random_walk import Tuning, require_rate
 from lwa.targets.target import Terms
 
 
 class Noise(NamedTuple):
-    """The randomness of one move: NumPy's as it is drawn, JAX's as it is used."""
+    """The randomness of one move."""
 
-    key: Any  # (2,)  uint32: how many numbers a trajectory needs is not known before
+    key: UInt32[AnyArray, "2"]  # how many numbers a trajectory needs is not known before
 
 
 @dataclass(frozen=True)
-class NUTS(Gradient):
-    """Trajectories that are doubled until they turn back, from which the next θ is drawn (multinomial, biased).
+class NUTS(GradientKernel):
+    """Trajectories that double until they turn back, from which the next θ is drawn (multinomial, biased).
 
     The draw is reversible given the trajectory, and each of a trajectory's points begins it with the same probability:
     so the move is reversible, as `exact=True` needs.
@@ -32,9 +38,9 @@ class NUTS(Gradient):
     Parameters
     ----------
     target_accept
-        The average acceptance probability along a trajectory steered to; larger, steps are shorter.
+        The average acceptance probability along a trajectory to aim for; a larger one means shorter steps.
     max_depth
-        The most doublings: a move takes at most 2^max_depth - 1 leapfrog steps.
+        The largest number of doublings: a move takes at most 2^max_depth - 1 leapfrog steps.
 
     References
     ----------
@@ -51,25 +57,29 @@ class NUTS(Gradient):
     max_depth: int = 8
 
     def __post_init__(self) -> None:
-        """Refuse what is no acceptance rate and no number of doublings."""
+        """Check the acceptance rate and the number of doublings."""
         require_rate(self.target_accept, 0.8)
         if not isinstance(self.max_depth, int | np.integer) or isinstance(self.max_depth, bool) or self.max_depth < 1:
             raise InputError(f"max_depth={self.max_depth!r} must be a whole number >= 1. Pass max_depth=8.")
 
-    def noise(self, rng: np.random.Generator, moves: int, d: int, dtype: Any) -> Noise:
-        """Keys of a page."""
+    def noise(self, rng: np.random.Generator, moves: int, d: int, dtype: Precision) -> Noise:
+        """Draw the keys of a page."""
         return Noise(rng.integers(2**32, size=(moves, 2), dtype=np.uint32))
 
     def step(
         self, noise: Noise, tuning: Tuning, theta: Array, terms: Terms, evaluate: Evaluate
-    ) -> tuple[Array, Terms, Info]:
-        """A trajectory, and a point of it."""
-        nuts, around, step_size = blackjax().nuts, field(tuning, theta, evaluate), jnp.exp(tuning.log_scale)
+    ) -> tuple[Array, Terms, MoveInfo]:
+        """Follow a trajectory and draw a point of it."""
+        from blackjax.mcmc import hmc, nuts
+
+        around, step_size = build_field(tuning, theta, evaluate), jnp.exp(tuning.log_scale)
         still = jnp.zeros(theta.shape, jnp.float64)
-        start = blackjax().mcmc.hmc.HMCState(still, terms.log_density, around.gradient)
-        key = jax.random.wrap_key_data(noise.key, impl="threefry2x32")
+        start = hmc.HMCState(still, terms.log_density, around.gradient)
+        key = jax.random.wrap_key_data(jnp.asarray(noise.key), impl="threefry2x32")
         kernel = nuts.build_kernel(divergence_threshold=DIVERGED)
-        end, told = kernel(key, start, around.log_density, step_size, jnp.ones_like(still), int(self.max_depth))
+        end, told = kernel(
+            key, start, around.log_density, step_size, jnp.ones_like(still), max_num_doublings=int(self.max_depth)
+        )
         moved = jnp.any(end.position != 0.0)
         proposed = around.place(end.position)
         theta, terms = choose(moved, (proposed, evaluate(proposed)), (theta, terms))
@@ -83,16 +93,16 @@ class NUTS(Gradient):
             "energy": told.energy,
             "tree_depth": told.num_trajectory_expansions.astype(jnp.int32),
         }
-        return theta, terms, Info(told.acceptance_rate, moved, invalid, steps + 2, extra)
+        return theta, terms, MoveInfo(told.acceptance_rate, moved, invalid, steps + 2, extra)
 
     def most_evaluations(self) -> int:
-        """Where it begins, 2^max_depth - 1 steps, and the terms where it ends."""
+        """Count the gradients where it begins and at 2^max_depth - 1 steps, and the terms where it ends."""
         return 2 ** int(self.max_depth) + 1
 
     def extra(self) -> dict[str, np.generic]:
-        """HMC's, and how often trajectories were doubled."""
-        return TOLD | {"tree_depth": np.int32(0)}
+        """Add how often a trajectory was doubled."""
+        return TRAJECTORY_STATISTICS | {"tree_depth": np.int32(0)}
 
     def describe(self, tuning: Tuning) -> str:
-        """The step size."""
-        return f"NUTS, {step_size_in_words(tuning)}"
+        """Report the step size."""
+        return f"NUTS, {describe_step_size(tuning)}"

@@ -2,44 +2,52 @@
 
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Bool, Float
+from numpy.typing import NDArray
 
 from lwa.errors import InputError
-from lwa.kernels.kernel import Info, Metropolis, Step, log_uniform
+from lwa.kernels.kernel import AnyArray, MetropolisKernel, MoveInfo, Precision, Step, log_uniform
 from lwa.targets.reference import Reference
 
 
 class Tuning(NamedTuple):
     """What the walk has learnt of its target."""
 
-    log_scale: Array  # ()
-    factor: Array  # (d, d)  Cholesky factor of Σ
-    mean: Array  # (d,)    running moments of the path
-    covariance: Array  # (d, d)
-    shaped: Array  # ()      whether a reference gave the shape, which is then kept
-    learnt: Array  # ()      whether the shape is that of the path
+    log_scale: Float[Array, ""]
+    factor: Float[Array, "d d"]  # Cholesky factor of Σ
+    mean: Float[Array, " d"]  # running moments of the path
+    covariance: Float[Array, "d d"]
+    shaped: Bool[Array, ""]  # whether a reference gave the shape, which is then kept
+    learnt: Bool[Array, ""]  # whether the shape is that of the path
 
 
 class Noise(NamedTuple):
-    """The randomness of one move: NumPy's as it is drawn, JAX's as it is used."""
+    """The randomness of one move."""
 
-    direction: Any  # (d,)  standard normal
-    log_u: Any
+    direction: Float[AnyArray, " d"]  # standard normal
+    log_u: Float[AnyArray, ""]
 
 
-def optimal_scale(d: Any) -> Array:
-    """2.38 / √d, the best scale on a Gaussian target whose covariance is Σ (Roberts, Gelman and Gilks, 1997)."""
+def optimal_scale(d: int | NDArray[np.int32]) -> Array:
+    """Return 2.38 / √d, the best scale on a Gaussian target of covariance Σ (Roberts, Gelman and Gilks, 1997)."""
     return jnp.asarray(2.38 / d**0.5)
 
 
-def blended(mean: Array, covariance: Array, path: Array, moves: Array, forgets: float = 2.0) -> tuple[Array, Array]:
-    """The running moments of a path with those of its last m moves, `path` `(m, d)`, blended in.
+def blend_moments(
+    mean: Float[Array, " d"],
+    covariance: Float[Array, "d d"],
+    path: Float[Array, "m d"],
+    moves: Array,
+    forgets: float = 2.0,
+) -> tuple[Array, Array]:
+    """Return the running moments of a path with those of its last m moves blended in.
 
-    The i-th batch gets the weight f/(i+f-1): moments then forget the start like i^-f.
+    The i-th batch has the weight f/(i+f-1), f being `forgets`: moments then forget the start like i^-f.
     """
     m, d = path.shape
     rho = forgets / (moves / m + forgets - 1.0)
@@ -49,71 +57,78 @@ def blended(mean: Array, covariance: Array, path: Array, moves: Array, forgets: 
     return mean + rho * shift, blend
 
 
-def shrunk_factor(covariance: Array, moves: Array, d: float | Array) -> Array:
-    """Its Cholesky factor; while moves are few against d², correlations are shrunk towards zero."""
+def shrink_factor(covariance: Array, moves: Array, d: float | Array) -> Array:
+    """Return the Cholesky factor; while moves are few compared with d², correlations are shrunk towards zero."""
     shrink = d / (d + moves / 10.0)
     return jnp.linalg.cholesky((1 - shrink) * covariance + shrink * jnp.diag(jnp.diag(covariance)))
 
 
-def learn(tuning: Tuning, path: Array, moves: Array, suited: Array, forgets: float = 2.0) -> Tuning:
+def learn_shape(tuning: Tuning, path: Array, moves: Array, suitable: Array, forgets: float = 2.0) -> Tuning:
     """Blend the last moves into the running moments and take their shape, unless a reference gave one.
 
-    With its first shape of its own it starts again from the scale that suits a right shape.
+    With the first shape learnt from the path, the scale starts again from `suitable`, the one for a correct shape.
     """
-    mean, covariance = blended(tuning.mean, tuning.covariance, path.astype(jnp.float64), moves, forgets)
-    factor = shrunk_factor(covariance, moves, path.shape[-1])
+    mean, covariance = blend_moments(tuning.mean, tuning.covariance, path.astype(jnp.float64), moves, forgets)
+    factor = shrink_factor(covariance, moves, path.shape[-1])
     usable = jnp.all(jnp.isfinite(factor)) & jnp.all(jnp.diag(covariance) > 0) & ~tuning.shaped
-    log_scale = jnp.where(usable & ~tuning.learnt, jnp.log(suited), tuning.log_scale)
+    log_scale = jnp.where(usable & ~tuning.learnt, jnp.log(suitable), tuning.log_scale)
     factor = jnp.where(usable, factor, tuning.factor)
     dtype = tuning.factor.dtype
-    return Tuning(
-        log_scale.astype(dtype), factor.astype(dtype), mean.astype(dtype), covariance.astype(dtype), tuning.shaped,
-        tuning.learnt | usable,
-    )  # fmt: skip
+    return tuning._replace(
+        log_scale=log_scale.astype(dtype),
+        factor=factor.astype(dtype),
+        mean=mean.astype(dtype),
+        covariance=covariance.astype(dtype),
+        learnt=tuning.learnt | usable,
+    )
 
 
-def begin(theta: Array, reference: Reference | None, scale: float, suited: Array) -> Tuning:
-    """Round and of the first scale; with a reference, of its shape and the scale that suits it."""
+def begin_tuning(theta: Array, reference: Reference | None, scale: float, suitable: Array) -> Tuning:
+    """Return a round walk of the first scale; with a reference, a walk of its shape and the scale `suitable` for it."""
     d, dtype = theta.shape[-1], theta.dtype
     if reference is None:
         first, factor, covariance = jnp.asarray(scale), jnp.eye(d), jnp.zeros((d, d))
     else:
         factor = jnp.asarray(reference.factor)
-        first, covariance = suited, factor @ factor.T
+        first, covariance = suitable, factor @ factor.T
     return Tuning(
-        jnp.log(first).astype(dtype), factor.astype(dtype), theta, covariance.astype(dtype),
-        jnp.asarray(reference is not None), jnp.asarray(False),
-    )  # fmt: skip
+        log_scale=jnp.log(first).astype(dtype),
+        factor=factor.astype(dtype),
+        mean=theta,
+        covariance=covariance.astype(dtype),
+        shaped=jnp.asarray(reference is not None),
+        learnt=jnp.asarray(False),
+    )
 
 
 def require_rate(target_accept: object, example: float) -> None:
-    """Refuse what is no acceptance rate."""
+    """Raise `InputError` if this is no acceptance rate."""
     if not is_real(target_accept) or not 0.0 < target_accept < 1.0:  # type: ignore[operator]
         raise InputError(f"target_accept={target_accept!r} must lie in (0, 1). Pass target_accept={example}.")
 
 
 def require_scale(scale: object) -> None:
-    """Refuse what is no step size."""
+    """Raise `InputError` if this is no step size."""
     if not is_real(scale) or not 0.0 < scale < float("inf"):  # type: ignore[operator]
         raise InputError(f"scale={scale!r} must be positive and finite. Pass scale=0.1.")
 
 
 def is_real(value: object) -> bool:
-    """Whether a hyperparameter is a number."""
+    """Return whether a hyperparameter is a number."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)
-class RandomWalk(Metropolis):
+class RandomWalk(MetropolisKernel):
     """Gaussian random walk, shaped by the covariance of its own path and scaled to an acceptance rate.
 
-    The covariance is Haario's, with weights that grow with time so that the way from the start is forgotten; the
+    The covariance is Haario's, with weights that grow with time so that the path from the start is forgotten; the
     scale follows Robbins-Monro steps on the acceptance probability. Neither changes after tune.
 
     Parameters
     ----------
     target_accept
-        The acceptance rate steered to. The paper's experiments keep 0.25 to 0.40.
+        The acceptance rate to aim for. The paper's experiments keep 0.25 to 0.40.
     scale
         The first step size; tune corrects it within tens of moves.
 
@@ -126,40 +141,40 @@ class RandomWalk(Metropolis):
     scale: float = 0.1
 
     def __post_init__(self) -> None:
-        """Refuse rates and scales that no walk can have."""
+        """Check the rate and the scale."""
         require_rate(self.target_accept, 0.3)
         require_scale(self.scale)
 
-    def noise(self, rng: np.random.Generator, moves: int, d: int, dtype: Any) -> Noise:
-        """Directions and uniforms of a page."""
+    def noise(self, rng: np.random.Generator, moves: int, d: int, dtype: Precision) -> Noise:
+        """Draw the directions and uniforms of a page."""
         return Noise(rng.standard_normal((moves, d), dtype), log_uniform(rng, moves))
 
     def init(self, theta: Array, reference: Reference | None) -> Tuning:
-        """A round walk of the first step size; with a reference, its shape and the step size that suits it."""
-        return begin(theta, reference, self.scale, optimal_scale(theta.shape[-1]))
+        """Return a round walk of the first step size; with a reference, its shape and the step size suited to it."""
+        return begin_tuning(theta, reference, self.scale, optimal_scale(theta.shape[-1]))
 
-    def propose(self, noise: Any, tuning: Tuning, theta: Array) -> tuple[Array, float]:
-        """θ' = θ + scale · factor · z, which is symmetric."""
-        return theta + self.ahead(noise, tuning).by, 0.0
+    def propose(self, noise: Noise, tuning: Tuning, theta: Array) -> tuple[Array, float]:
+        """Return θ' = θ + scale · factor · z, which is symmetric."""
+        return theta + self.plan_step(noise, tuning).by, 0.0
 
-    def ahead(self, noise: Any, tuning: Tuning) -> Step:
-        """scale · factor · z, from θ."""
+    def plan_step(self, noise: Noise, tuning: Tuning) -> Step:
+        """Return scale · factor · z, from θ."""
         return Step(jnp.exp(tuning.log_scale) * (tuning.factor @ noise.direction), jnp.ones((), bool))
 
-    def steer(self, tuning: Tuning, noise: Any, info: Info, gain: Array) -> Tuning:
+    def steer(self, tuning: Tuning, noise: Noise, info: MoveInfo, gain: Array) -> Tuning:
         """log scale ← log scale + gain (acceptance - target)."""
         surprise = (info.acceptance - self.target_accept).astype(tuning.log_scale.dtype)
         return tuning._replace(log_scale=tuning.log_scale + gain * surprise)
 
     def adapt(self, tuning: Tuning, path: Array, moves: Array) -> Tuning:
-        """Walk by the covariance of the path."""
-        return learn(tuning, path, moves, optimal_scale(path.shape[-1]))
+        """Take the shape of the path."""
+        return learn_shape(tuning, path, moves, optimal_scale(path.shape[-1]))
 
     def proposal_variances(self, tuning: Tuning) -> list[float]:
-        """scale² times the mean of Σ's diagonal."""
+        """Return scale² times the mean of Σ's diagonal."""
         entries = np.square(tuning.factor).sum(-1)
         return [float(np.mean(np.exp(2 * np.asarray(tuning.log_scale))[:, None] * entries))]
 
     def describe(self, tuning: Tuning) -> str:
-        """The step size in units of the shape, typical of the chains."""
+        """Report the step size in units of the shape, averaged over chains."""
         return f"adaptive random walk, step size {np.exp(np.mean(tuning.log_scale)):.2g}"

@@ -22,9 +22,9 @@ from lwa.errors import InputError, ModelError, one_of
 from lwa.models.model import Model
 from lwa.models.recursion import Recursion
 
-PRIOR_SD = {"ar": 10.0, "ma": 10.0, "drift": 100.0, "beta": 100.0, "sigma": 5.0}
+PRIOR_SDS = {"ar": 10.0, "ma": 10.0, "drift": 100.0, "beta": 100.0, "sigma": 5.0}
 """Wide, in the units of the data where a parameter has one. That of σ is the sd of log σ: 5 is a factor of 150."""
-UNROLL = 16
+STEPS_PER_TURN = 16
 """Steps of the recursion in one turn of the loop: fewer pay for the loop, more only take longer to compile."""
 
 
@@ -91,14 +91,14 @@ def arma(
     for name, value in (("drift", drift), ("stationary", stationary)):
         if not isinstance(value, bool):
             raise InputError(f"{name}={value!r} must be True or False. Pass {name}=True, for example.")
-    names = names_of(regressors)
+    names = name_regressors(regressors)
     if not (p or q or drift or names):
         raise InputError(
             "p=0, q=0, no drift and no regressors leave nothing to model. Pass lwa.arma(1, 0), for example."
         )
     if regression not in ("errors", "direct"):
         raise one_of("regression", regression, ["errors", "direct"])
-    if sigma is not None and not positive(sigma):
+    if sigma is not None and not is_positive(sigma):
         raise InputError(f"sigma={sigma!r} must be a positive number. Pass sigma=1.0, or leave it out to infer it.")
     series = Arma(
         int(p),
@@ -108,7 +108,7 @@ def arma(
         regression == "direct" or not names,
         None if sigma is None else float(sigma),
         stationary,
-        sds_of(prior_sd),
+        read_prior_sds(prior_sd),
     )
     return series.model()
 
@@ -168,8 +168,8 @@ class Arma:
         w = series - explained if self.direct else series
         ar = self.ar(theta) if self.p else ()
         for i in range(self.p):
-            w = w - ar[i] * lagged(series, i + 1)
-        z = w if self.q == 0 else innovations(w, self.ma(theta))
+            w = w - ar[i] * lag(series, i + 1)
+        z = w if self.q == 0 else find_innovations(w, self.ma(theta))
         return self.log_density(theta, z).astype(held)
 
     def log_density(self, theta: Mapping[str, Array], z: Array) -> Array:
@@ -249,13 +249,13 @@ class Arma:
         return rows[:, 0], rows[:, 1:] if names else None
 
 
-def lagged(series: Array, by: int) -> Array:
+def lag(series: Array, by: int) -> Array:
     """The series some steps before; before its first row it stood there."""
     before = jnp.broadcast_to(series[:1], (by,))
     return jnp.concatenate([before, series])[: len(series)]
 
 
-def innovations(w: Array, ma: Array) -> Array:
+def find_innovations(w: Array, ma: Array) -> Array:
     """Z_k = w_k - Σ β_j Z_{k-j}, from Z = 0 on."""
     beta = [ma[j] for j in range(len(ma))]
 
@@ -266,7 +266,7 @@ def innovations(w: Array, ma: Array) -> Array:
         return (z, *past[:-1]), z
 
     start = tuple(jnp.zeros((), w.dtype) for _ in beta)
-    return jax.lax.scan(step, start, w, unroll=UNROLL)[1]
+    return jax.lax.scan(step, start, w, unroll=STEPS_PER_TURN)[1]
 
 
 def coefficients(partial: Any) -> Any:
@@ -310,7 +310,7 @@ def partials(coefficients: Any) -> np.ndarray:
     return np.concatenate([*found, left], axis=-1)
 
 
-def names_of(regressors: Any) -> tuple[str, ...]:
+def name_regressors(regressors: Any) -> tuple[str, ...]:
     """The regressors' names."""
     if isinstance(regressors, int | np.integer) and not isinstance(regressors, bool) and regressors >= 0:
         return tuple(f"x{i + 1}" for i in range(int(regressors)))
@@ -323,19 +323,19 @@ def names_of(regressors: Any) -> tuple[str, ...]:
     )
 
 
-def sds_of(prior_sd: Any) -> dict[str, float]:
+def read_prior_sds(prior_sd: Any) -> dict[str, float]:
     """The prior sds by parameter."""
     if prior_sd is None:
-        return PRIOR_SD
+        return PRIOR_SDS
     given = prior_sd if isinstance(prior_sd, Mapping) else dict.fromkeys(("ar", "ma", "drift", "beta"), prior_sd)
-    if not all(name in PRIOR_SD and positive(value) for name, value in given.items()):
+    if not all(name in PRIOR_SDS and is_positive(value) for name, value in given.items()):
         raise InputError(
-            f"prior_sd={prior_sd!r} must be a positive number, or a dict of them by {', '.join(map(repr, PRIOR_SD))}. "
+            f"prior_sd={prior_sd!r} must be a positive number, or a dict of them by {', '.join(map(repr, PRIOR_SDS))}. "
             "Pass prior_sd={'drift': 1000.0}, for example."
         )
-    return PRIOR_SD | {name: float(value) for name, value in given.items()}
+    return PRIOR_SDS | {name: float(value) for name, value in given.items()}
 
 
-def positive(value: object) -> bool:
+def is_positive(value: object) -> bool:
     """Whether it is a positive number."""
     return isinstance(value, int | float | np.number) and not isinstance(value, bool) and 0 < float(value) < np.inf

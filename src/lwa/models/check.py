@@ -1,4 +1,4 @@
-"""Is this a model that can be sampled? Asked before any pass over the data, and answered in words."""
+"""Whether a model can be sampled, checked before any pass over the data."""
 
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -6,47 +6,49 @@ from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
+from numpy.typing import NDArray
 
 from lwa.errors import ModelError
 from lwa.models.model import Model
 from lwa.models.python_model import as_python_model, build_theta, copy_column
-from lwa.models.user_calls import ask
+from lwa.models.sums import FloatType
+from lwa.models.user_calls import call_user
 from lwa.rows import Batch
 from lwa.rows.slots import repeat_to
 
-HIDDEN = [Path(jax.__file__).parent, Path(jax.__file__).parents[1] / "numpyro", Path(__file__).parents[1]]
-"""Frames of JAX, of NumPyro beside it and of lwa say nothing about a user's function."""
+HIDDEN_FOLDERS = [Path(jax.__file__).parent, Path(jax.__file__).parents[1] / "numpyro", Path(__file__).parents[1]]
+"""Folders of JAX, NumPyro and lwa: their frames say nothing about a user's function."""
 ROW_NUMBERS = (5, 1)
 """A shape that happens to fit one number of rows does not fit both; refreshes bring one at a time."""
 STEP_NUMBERS = (33, 32)
-"""The same of rows that come together: a model that looks back may need some."""
+"""Numbers of rows for models of series or groups: a model that looks back may need some."""
 
 
-def row_numbers(model: Model) -> tuple[int, int]:
-    """Numbers of rows with which to try a model."""
+def choose_row_numbers(model: Model) -> tuple[int, int]:
+    """Return the numbers of rows with which to try a model."""
     return ROW_NUMBERS if model.ordered is False and model.groups is None else STEP_NUMBERS
 
 
-def check_model(model: Model, batch: Batch, dtype: Any) -> Model:
-    """Trace the model on abstract rows shaped like `batch`: it must give one log-likelihood a row, for any number.
+def check_model(model: Model, batch: Batch, dtype: FloatType) -> Model:
+    """Trace the model on abstract rows shaped like `batch`: it must give one log-likelihood per row, for any number.
 
-    A function that JAX cannot trace is called with NumPy's numbers instead, with the rows of `batch`. If that works,
-    the model that comes back is a `PythonModel`.
+    A function that JAX cannot trace is called with NumPy's arrays instead, with the rows of `batch`. If that works,
+    return a `PythonModel`.
     """
     check_labels(model)
     if model.host:
         return model
     reasons = {}
-    # Called once JAX's error is dealt with, so that what a user's function raises does not drag it along.
-    if fault := fault_of(trace_prior, model, dtype):
+    # Functions are called after JAX's error is handled, so that what they raise does not carry it along.
+    if fault := find_fault(trace_prior, model, dtype):
         call_prior(model, fault)
         reasons["log_prior"] = fault.reason
-    if fault := fault_of(trace_rows, model, dtype, batch):
+    if fault := find_fault(trace_rows, model, dtype, batch):
         call_rows(model, batch, fault)
         reasons["log_likelihood"] = fault.reason
     return as_python_model(model, dict(sorted(reasons.items()))) if reasons else model
@@ -57,7 +59,7 @@ class NotTraced(ModelError):
 
     @property
     def reason(self) -> str:
-        """In a few words."""
+        """The type of error, and the line of the user's function."""
         cause = self.__cause__
         own = traceback.extract_tb(cause.__traceback__) if cause else []
         where = f" at {Path(own[-1].filename).name}, line {own[-1].lineno}" if own else ""
@@ -65,82 +67,83 @@ class NotTraced(ModelError):
 
     @property
     def of_tracing(self) -> bool:
-        """Whether it only says that the function is not JAX, so that what it does with numbers tells more."""
+        """Whether the error only says that the function is not JAX, so that calling it with numbers shows more."""
         return isinstance(self.__cause__, jax.errors.JAXTypeError) or "Tracer" in str(self.__cause__)
 
-    def plainly(self) -> ModelError:
-        """The same as users know it."""
+    def as_model_error(self) -> ModelError:
+        """Return the error as users know it."""
         return ModelError(str(self))
 
 
-def fault_of(trace: Callable[..., None], *arguments: Any) -> NotTraced | None:
-    """What JAX could not trace; None where all is well."""
+def find_fault[**P](trace: Callable[P, None], *arguments: P.args, **options: P.kwargs) -> NotTraced | None:
+    """Return what JAX could not trace; None if it could."""
     try:
-        trace(*arguments)
+        trace(*arguments, **options)
     except NotTraced as fault:
         return fault
     return None
 
 
-def trace_prior(model: Model, dtype: Any) -> None:
-    """log_prior as JAX sees it."""
-    with users_function("log_prior", "theta", NotTraced):
-        prior = jax.eval_shape(model.log_prior, abstract_theta(model, dtype))
+def trace_prior(model: Model, dtype: FloatType) -> None:
+    """Trace log_prior with an abstract θ."""
+    with report_user_errors("log_prior", "theta", NotTraced):
+        prior = jax.eval_shape(model.log_prior, build_abstract_theta(model, dtype))
     require_number(prior)
 
 
-def trace_rows(model: Model, dtype: Any, batch: Batch) -> None:
-    """log_likelihood as JAX sees it."""
-    theta = abstract_theta(model, dtype)
-    for m in row_numbers(model):
-        rows = jax.tree.map(lambda leaf, m=m: abstract(leaf, m, dtype), batch)
-        with users_function("log_likelihood", f"theta and {m} rows", NotTraced):
+def trace_rows(model: Model, dtype: FloatType, batch: Batch) -> None:
+    """Trace log_likelihood with abstract rows."""
+    theta = build_abstract_theta(model, dtype)
+    for m in choose_row_numbers(model):
+        rows = jax.tree.map(lambda leaf, m=m: abstract_column(leaf, m, dtype), batch)
+        with report_user_errors("log_likelihood", f"theta and {m} rows", NotTraced):
             values = jax.eval_shape(model.log_likelihood, theta, rows)
-        require_one_a_row(values, m)
+        require_one_per_row(values, m)
     chains = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((2, *leaf.shape), leaf.dtype), (theta, rows))  # type: ignore[no-untyped-call]
-    with users_function("log_likelihood", "several chains side by side (jax.vmap)", NotTraced):
+    with report_user_errors("log_likelihood", "several chains side by side (jax.vmap)", NotTraced):
         jax.eval_shape(jax.vmap(model.log_likelihood), *chains)
 
 
 def call_prior(model: Model, fault: NotTraced) -> None:
-    """log_prior with numbers, where JAX could not trace it."""
-    with instead_of(fault):
-        with users_function("log_prior", "theta"):
-            prior = np.asarray(ask(model.log_prior, build_theta(model, model.ravel(model.init))))
+    """Call log_prior with numbers, since JAX could not trace it."""
+    with choose_error(fault):
+        with report_user_errors("log_prior", "theta"):
+            prior = np.asarray(call_user(model.log_prior, build_theta(model, model.ravel(model.init))))
         require_number(prior)
 
 
 def call_rows(model: Model, batch: Batch, fault: NotTraced) -> None:
-    """log_likelihood with numbers, where JAX could not trace it."""
-    with instead_of(fault):
-        for m in row_numbers(model):
+    """Call log_likelihood with numbers, since JAX could not trace it."""
+    with choose_error(fault):
+        for m in choose_row_numbers(model):
             rows = jax.tree.map(copy_column, repeat_to(jax.tree.map(lambda leaf, m=m: leaf[:m], batch), m))
-            with users_function("log_likelihood", f"theta and {m} rows"):
-                values = np.asarray(ask(model.log_likelihood, build_theta(model, model.ravel(model.init)), rows))
-            require_one_a_row(values, m)
+            with report_user_errors("log_likelihood", f"theta and {m} rows"):
+                values = np.asarray(call_user(model.log_likelihood, build_theta(model, model.ravel(model.init)), rows))
+            require_one_per_row(values, m)
 
 
 @contextmanager
-def instead_of(fault: NotTraced) -> Iterator[None]:
-    """If a function does not work with numbers either, say what JAX said, unless that is only that it is not JAX."""
+def choose_error(fault: NotTraced) -> Iterator[None]:
+    """Raise what JAX raised if a function fails with numbers too, unless that only says that it is not JAX."""
     try:
         yield
     except ModelError as error:
         if fault.of_tracing:
             raise error from error.__cause__
-        raise fault.plainly() from fault.__cause__
+        raise fault.as_model_error() from fault.__cause__
 
 
-def abstract_theta(model: Model, dtype: Any) -> Any:
-    """θ without values."""
+def build_abstract_theta(model: Model, dtype: FloatType) -> PyTree:
+    """Return θ without values."""
     return jax.eval_shape(lambda: model.unravel(jnp.zeros(model.dimension, dtype)))
 
 
-def require_number(prior: Any) -> None:
+def require_number(prior: PyTree) -> None:
     """Refuse what is no log prior."""
     if getattr(prior, "shape", None) != ():
         raise ModelError(
-            f"log_prior returned {shape_of(prior)}; a single number is expected. Sum over the parameters: jnp.sum(...)."
+            f"log_prior returned {describe_shape(prior)}; a single number is expected. Sum over the parameters: "
+            "jnp.sum(...)."
         )
     if not (jnp.issubdtype(prior.dtype, jnp.floating) or jnp.issubdtype(prior.dtype, jnp.integer)):
         raise ModelError(
@@ -149,17 +152,17 @@ def require_number(prior: Any) -> None:
         )
 
 
-def require_one_a_row(values: Any, m: int) -> None:
+def require_one_per_row(values: PyTree, m: int) -> None:
     """Refuse what is no log-likelihood of m rows."""
     if getattr(values, "shape", None) == ():
         raise ModelError(
-            f"log_likelihood returned a single number for {m} rows; one value a row, shape ({m},), is expected. "
+            f"log_likelihood returned a single number for {m} rows; one value per row, shape ({m},), is expected. "
             "Return log f(Y_k|theta) of each row, not their sum."
         )
     if not hasattr(values, "shape") or values.shape != (m,):
         raise ModelError(
-            f"log_likelihood returned {shape_of(values)} for {m} rows; one value a row, shape ({m},), is expected. "
-            "Return an array with log f(Y_k|theta) of each row."
+            f"log_likelihood returned {describe_shape(values)} for {m} rows; one value per row, shape ({m},), is "
+            "expected. Return an array with log f(Y_k|theta) of each row."
         )
     if not jnp.issubdtype(values.dtype, jnp.floating):
         raise ModelError(
@@ -169,8 +172,8 @@ def require_one_a_row(values: Any, m: int) -> None:
 
 
 def check_labels(model: Model) -> None:
-    """Refuse names, dims and coords that xarray could not hold, which would show only once the draws are there."""
-    derived = derived_shapes(model)
+    """Refuse names, dims and coords that xarray could not hold, before any draw is made."""
+    derived = find_derived_shapes(model)
     for name in [*model.shapes, *derived]:
         if name in ("chain", "draw"):
             source = "derived names a value" if name in derived else "init names a parameter"
@@ -181,7 +184,7 @@ def check_labels(model: Model) -> None:
     axes: dict[str, int] = {}
     for name, dims in (model.dims or {}).items():
         if name not in shapes:
-            raise ModelError(f"dims names {name!r}, which is no parameter. Valid: {', '.join(map(repr, shapes))}.")
+            raise ModelError(f"dims names {name!r}, which is not a parameter. Valid: {', '.join(map(repr, shapes))}.")
         shape = shapes[name]
         taken = {"chain", "draw", *shapes}
         if isinstance(dims, str) or len(dims) != len(shape) or len(taken | set(dims)) != len(taken) + len(shape):
@@ -199,75 +202,77 @@ def check_labels(model: Model) -> None:
             )
 
 
-def derived_shapes(model: Model) -> dict[str, tuple[int, ...]]:
-    """What is derived of θ, by name; none where nothing is."""
+def find_derived_shapes(model: Model) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of what is derived of θ, by name."""
     if model.derived is None:
         return {}
-    with users_function("derived", "theta"):
-        found = jax.eval_shape(model.derived, abstract_theta(model, np.float64))
+    with report_user_errors("derived", "theta"):
+        found = jax.eval_shape(model.derived, build_abstract_theta(model, np.float64))
     if not isinstance(found, Mapping) or not all(hasattr(values, "shape") for values in found.values()):
-        raise ModelError(f"derived returned {shape_of(found)}; a dict of arrays is expected. Return {{'name': value}}.")
+        raise ModelError(
+            f"derived returned {describe_shape(found)}; a dict of arrays is expected. Return {{'name': value}}."
+        )
     return {name: values.shape for name, values in found.items()}
 
 
-def abstract(leaf: Any, m: int, dtype: Any) -> Any:
-    """m rows of a column as the device will hold them: floats in the working precision, others as they are."""
+def abstract_column(leaf: NDArray[np.generic], m: int, dtype: FloatType) -> jax.ShapeDtypeStruct:
+    """Return m rows of a column as the device will hold them: floats in the working precision, others as they are."""
     held = dtype if np.issubdtype(leaf.dtype, np.floating) else leaf.dtype
     return jax.ShapeDtypeStruct((m, *leaf.shape[1:]), held)  # type: ignore[no-untyped-call]
 
 
-def shape_of(value: Any) -> str:
-    """What came, in words."""
+def describe_shape(value: object) -> str:
+    """Return the shape of an array, or the type of anything else, in words."""
     if hasattr(value, "shape"):
         return f"shape {value.shape}"
     return f"{type(value).__name__}"
 
 
 @contextmanager
-def users_function(name: str, arguments: str, kind: type[ModelError] = ModelError) -> Iterator[None]:
+def report_user_errors(name: str, arguments: str, kind: type[ModelError] = ModelError) -> Iterator[None]:
     """Turn what a user's function raises into a ModelError that points to their line, without the frames of JAX."""
     try:
         yield
     except ModelError:
         raise
     except Exception as error:
-        own = [frame for frame in traceback.extract_tb(error.__traceback__) if not hidden(frame.filename)]
+        own = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_hidden(frame.filename)]
         where = f" at {Path(own[-1].filename).name}, line {own[-1].lineno}: {own[-1].line}" if own else ""
         first_line = (str(error).strip().splitlines() or ["no message"])[0]
         hint = ""
         if isinstance(error, jax.errors.JAXTypeError):
             first_line = first_line.rstrip(".") + "."
             hint = " It must be written with jax.numpy, without Python branches on the values of theta or rows."
-        cause = error.with_traceback(pruned(error.__traceback__))
+        cause = error.with_traceback(prune(error.__traceback__))
         cause.__cause__, cause.__suppress_context__ = None, True
         raise kind(
             f"{name} raised {type(error).__name__} when called with {arguments}{where}\n  {first_line}{hint}"
         ) from cause
 
 
-def hidden(filename: str) -> bool:
-    """Whether a frame belongs to JAX or lwa."""
-    return any(parent in Path(filename).parents for parent in HIDDEN)
+def is_hidden(filename: str) -> bool:
+    """Return whether a frame belongs to JAX, NumPyro or lwa."""
+    return any(parent in Path(filename).parents for parent in HIDDEN_FOLDERS)
 
 
-def pruned(frames: TracebackType | None) -> TracebackType | None:
-    """A traceback with only the user's frames."""
+def prune(frames: TracebackType | None) -> TracebackType | None:
+    """Return a traceback with only the user's frames."""
     if frames is None:
         return None
-    rest = pruned(frames.tb_next)
-    if hidden(frames.tb_frame.f_code.co_filename):
+    rest = prune(frames.tb_next)
+    if is_hidden(frames.tb_frame.f_code.co_filename):
         return rest
     return TracebackType(rest, frames.tb_frame, frames.tb_lasti, frames.tb_lineno)
 
 
-def named(model: Model, vector: np.ndarray) -> dict[str, Any]:
-    """A flat θ by its names, as the user wrote it, for messages."""
+def describe_theta(model: Model, vector: NDArray[np.floating]) -> dict[str, object]:
+    """Return a flat θ by its names, as the user wrote it, for messages."""
     rounded = np.vectorize(lambda value: float(f"{value:.6g}"), otypes=[float])
     return {name: rounded(values).tolist() for name, values in model.by_name(np.asarray(vector)).items()}
 
 
-def labelled(model: Model) -> list[str]:
-    """`model.scalar_names` with the labels of `coords` where there are any: `beta[distance]` for `beta[1]`."""
+def label_entries(model: Model) -> list[str]:
+    """Return `model.scalar_names` with the labels of `coords` if there are any: `beta[distance]` for `beta[1]`."""
     found: list[str] = []
     for name, entries in model.entry_names.items():
         axes = [(model.coords or {}).get(axis) for axis in (model.dims or {}).get(name, ())]

@@ -19,9 +19,9 @@ from numpyro.infer import init_to_median
 from numpyro.primitives import Messenger
 
 from lwa.errors import ModelError
-from lwa.models.check import users_function
+from lwa.models.check import report_user_errors
 from lwa.models.model import Model
-from lwa.models.rowwise import count_of, few_and_one, of_no_row, quoted, same
+from lwa.models.rowwise import count_rows, find_derived_names, is_same, quote_names, take_few_and_last
 from lwa.rows import as_rows
 
 type Sites = dict[str, Any]
@@ -84,20 +84,22 @@ def from_numpyro(
     if not callable(model):
         raise ModelError(f"model={model!r} is no function. Pass the NumPyro model itself, not what it returns.")
     rows = as_rows(data)
-    few, last = few_and_one(rows)
-    arguments = arguments_of(model, few, constants or {})
+    few, last = take_few_and_last(rows)
+    arguments = match_arguments(model, few, constants or {})
     with jax.enable_x64(True):
-        whole = sites_of_all(model, arguments, few, len(rows))
-        chosen = row_plate(whole, len(rows), plate, arguments)
-        refuse_what_cannot_be(whole, chosen)
-        adapted = Adapted(model, arguments, chosen, last)
+        whole = trace_all_rows(model, arguments, few, len(rows))
+        chosen = find_row_plate(whole, len(rows), plate, arguments)
+        refuse_numpyro_sites(whole, chosen)
+        adapted = NumpyroAdapter(model, arguments, chosen, last)
         sites, starts = adapted.started(few)
-        supports = {name: support_of(name, two, sites[name]["fn"].support) for name, (_, two) in starts.items()}
-        shapes_hold(starts, whole, adapted.shapes(last))
+        supports = {
+            name: find_site_constraint(name, two, sites[name]["fn"].support) for name, (_, two) in starts.items()
+        }
+        require_fixed_shapes(starts, whole, adapted.shapes(last))
         init = {name: np.asarray(values[0], np.float64) for name, (values, _) in starts.items()}
-        derived = of_no_row(adapted, init, few, last, users_model)
+        derived = find_derived_names(adapted, init, few, last, report_numpyro_errors)
         draws = adapted.can_draw()
-    named = dims_of(sites, [*init, *derived]) | {name: list(axes) for name, axes in (dims or {}).items()}
+    named = name_axes(sites, [*init, *derived]) | {name: list(axes) for name, axes in (dims or {}).items()}
     return Model(
         adapted.log_likelihood,
         adapted.log_prior,
@@ -123,7 +125,7 @@ class Arguments(NamedTuple):
         return {name: jnp.asarray(columns[name]) for name in self.names} | dict(self.constants)
 
 
-def arguments_of(model: Callable[..., Any], rows: Any, constants: Mapping[str, Any]) -> Arguments:
+def match_arguments(model: Callable[..., Any], rows: Any, constants: Mapping[str, Any]) -> Arguments:
     """Which arguments take columns; refuses those that nothing is passed to."""
     parameters = inspect.signature(model).parameters.values()
     takes = [one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
@@ -131,7 +133,7 @@ def arguments_of(model: Callable[..., Any], rows: Any, constants: Mapping[str, A
     needed = [one.name for one in parameters if one.name in takes and one.default is one.empty]
     if unknown := [name for name in constants if name not in takes and not takes_any]:
         raise ModelError(
-            f"constants names {unknown[0]!r}, which is no argument of the model. Valid: {quoted(takes)}. Pass "
+            f"constants names {unknown[0]!r}, which is no argument of the model. Valid: {quote_names(takes)}. Pass "
             "constants={'groups': 7} to a model with an argument groups, for example."
         )
     if not isinstance(rows, Mapping):
@@ -139,20 +141,20 @@ def arguments_of(model: Callable[..., Any], rows: Any, constants: Mapping[str, A
         single = [name for name in needed if name not in constants] or free
         if len(single) != 1:
             raise ModelError(
-                f"data is one array, but the model takes {quoted(free)}. Pass a dict of columns by these names."
+                f"data is one array, but the model takes {quote_names(free)}. Pass a dict of columns by these names."
             )
         return Arguments((single[0],), single[0], constants)
     if both := [name for name in constants if name in rows]:
         raise ModelError(f"{both[0]!r} is a column of data and one of the constants. Pass it as one of them.")
     if missing := [name for name in needed if name not in rows and name not in constants]:
         raise ModelError(
-            f"The model's argument {missing[0]!r} is no column of data, which has {quoted(rows)}. Pass data with a "
+            f"The model's argument {missing[0]!r} is no column of data, which has {quote_names(rows)}. Pass data with a "
             f"column {missing[0]!r}, or what is the same for all rows as constants={{{missing[0]!r}: ...}}."
         )
     return Arguments(tuple(name for name in rows if takes_any or name in takes), None, constants)
 
 
-class AsManyRows(Messenger):  # type: ignore[misc]
+class ResizedPlate(Messenger):  # type: ignore[misc]
     """The plate over rows is as long as the rows at hand, whatever its size, and each of them counts once."""
 
     def __init__(self, fn: Callable[..., Any], plate: str, count: int) -> None:
@@ -166,12 +168,12 @@ class AsManyRows(Messenger):  # type: ignore[misc]
             msg["args"], msg["value"] = (self.size, self.count), jnp.arange(self.count)
         elif msg["type"] == "subsample":
             msg["kwargs"] = {"event_dim": None}  # the plate would compare the rows with its size, and take some
-        elif msg["type"] == "sample" and dim_of(msg, self.plate) is not None and self.size != self.count:
+        elif msg["type"] == "sample" and find_plate_axis(msg, self.plate) is not None and self.size != self.count:
             msg["scale"] = msg["scale"] / (self.size / self.count)
 
 
 @dataclass(frozen=True, eq=False)
-class Adapted:
+class NumpyroAdapter:
     """A NumPyro model with its plate over rows."""
 
     model: Callable[..., Any]
@@ -183,9 +185,9 @@ class Adapted:
         """The terms of what is observed in the plate, one a row."""
         total: Any = 0.0
         for site in self.sites(theta, rows).values():
-            dim = dim_of(site, self.plate) if site["type"] == "sample" else None
+            dim = find_plate_axis(site, self.plate) if site["type"] == "sample" else None
             if dim is not None:
-                terms = log_density(site)
+                terms = site_log_density(site)
                 row_axis = terms.ndim + dim
                 total = total + terms.sum([axis for axis in range(terms.ndim) if axis != row_axis])
         return total.astype(jnp.result_type(*jax.tree.leaves(theta)))
@@ -193,14 +195,18 @@ class Adapted:
     def log_prior(self, theta: Any, rows: Any = None) -> Array:
         """Of all other sites."""
         sites = self.sites(theta, self.row if rows is None else rows).values()
-        outside = [site for site in sites if site["type"] == "sample" and dim_of(site, self.plate) is None]
-        total = sum((log_density(site).sum() for site in outside), start=jnp.zeros(()))
+        outside = [site for site in sites if site["type"] == "sample" and find_plate_axis(site, self.plate) is None]
+        total = sum((site_log_density(site).sum() for site in outside), start=jnp.zeros(()))
         return total.astype(jnp.result_type(*jax.tree.leaves(theta)))
 
     def deterministic(self, theta: Any, rows: Any) -> dict[str, Array]:
         """What the model calls deterministic outside of the plate."""
         sites = {name: site for name, site in self.sites(theta, rows).items() if site["type"] == "deterministic"}
-        return {name: jnp.asarray(site["value"]) for name, site in sites.items() if dim_of(site, self.plate) is None}
+        return {
+            name: jnp.asarray(site["value"])
+            for name, site in sites.items()
+            if find_plate_axis(site, self.plate) is None
+        }
 
     def derived(self, names: Sequence[str], theta: Any) -> dict[str, Array]:
         """Some of it."""
@@ -229,13 +235,13 @@ class Adapted:
             sites.update(self.called(substitute(seed(self.model, key), substitute_fn=init_to_median()), rows))
             return {name: (site["value"], site["fn"].support) for name, site in sites.items() if is_latent(site)}
 
-        with users_model(f"{count_of(rows)} rows of data"):
+        with report_numpyro_errors(f"{count_rows(rows)} rows of data"):
             # Compiled as a whole: one by one, JAX compiles every operation of the model.
             return sites, jax.jit(jax.vmap(call))(jax.random.split(jax.random.key(0)))
 
     def shapes(self, rows: Any) -> dict[str, tuple[int, ...]]:
         """Of the latent sites."""
-        with users_model(f"{count_of(rows)} rows of data"):
+        with report_numpyro_errors(f"{count_rows(rows)} rows of data"):
             drawn = jax.eval_shape(lambda: {name: value for name, (value, _) in self.started(rows)[1].items()})
         return {name: value.shape[1:] for name, value in drawn.items()}
 
@@ -246,18 +252,18 @@ class Adapted:
     def called(self, model: Callable[..., Any], rows: Any) -> Sites:
         """The sites of a model, with handlers of its own or not."""
         with ONE_AT_A_TIME:
-            whole = trace(AsManyRows(model, self.plate, count_of(rows)))
+            whole = trace(ResizedPlate(model, self.plate, count_rows(rows)))
             return whole.get_trace(**self.arguments.of(rows))
 
 
-def log_density(site: Any) -> Array:
+def site_log_density(site: Any) -> Array:
     """What a site adds to the log density, one number for each of its distribution's batch."""
     fn, value, scale = site["fn"], site["value"], site["scale"]
     terms = fn.log_prob(value, site["intermediates"]) if site["intermediates"] else fn.log_prob(value)
     return jnp.asarray(terms if scale is None else scale * terms)
 
 
-def dim_of(site: Any, plate: str) -> int | None:
+def find_plate_axis(site: Any, plate: str) -> int | None:
     """The axis of a plate in a site's batch, counted from the last; None where the site is outside of it."""
     return next((frame.dim for frame in site["cond_indep_stack"] if frame.name == plate), None)
 
@@ -275,7 +281,7 @@ def is_factor(site: Any) -> bool:
     return isinstance(fn, Unit)
 
 
-def sites_of_all(model: Callable[..., Any], arguments: Arguments, rows: Any, count: int) -> Sites:
+def trace_all_rows(model: Callable[..., Any], arguments: Arguments, rows: Any, count: int) -> Sites:
     """The sites as all rows make them, without values: as the model was meant to be called."""
     found: Sites = {}
 
@@ -285,16 +291,16 @@ def sites_of_all(model: Callable[..., Any], arguments: Arguments, rows: Any, cou
             found.update(trace(start).get_trace(**arguments.of(rows)))
 
     abstract = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), rows)  # type: ignore[no-untyped-call]
-    with users_model(f"{count} rows without values"):
+    with report_numpyro_errors(f"{count} rows without values"):
         jax.eval_shape(call, abstract)
     return found
 
 
 @contextmanager
-def users_model(arguments: str) -> Iterator[None]:
+def report_numpyro_errors(arguments: str) -> Iterator[None]:
     """What the model raises as a ModelError; where it reads numbers off the data, with a way out."""
     try:
-        with users_function("model", arguments):
+        with report_user_errors("model", arguments):
             yield
     except ModelError as error:
         if not isinstance(error.__cause__, jax.errors.JAXTypeError):
@@ -305,23 +311,27 @@ def users_model(arguments: str) -> Iterator[None]:
         ) from error.__cause__
 
 
-def row_plate(sites: Sites, count: int, asked: str | None, arguments: Arguments) -> str:
+def find_row_plate(sites: Sites, count: int, asked: str | None, arguments: Arguments) -> str:
     """The plate in which all observations are, one a row."""
     sizes = {name: site["args"][0] for name, site in sites.items() if site["type"] == "plate"}
     if asked is not None and asked not in sizes:
-        raise ModelError(f"plate={asked!r} is no plate of the model. Valid: {quoted(sizes)}. Pass one of them.")
+        raise ModelError(f"plate={asked!r} is no plate of the model. Valid: {quote_names(sizes)}. Pass one of them.")
     fits = [name for name, size in sizes.items() if (size == count if asked is None else name == asked)]
     observed = {name: site for name, site in sites.items() if site["type"] == "sample" and site["is_observed"]}
-    within = {name: [plate for plate in fits if dim_of(site, plate) is not None] for name, site in observed.items()}
+    within = {
+        name: [plate for plate in fits if find_plate_axis(site, plate) is not None] for name, site in observed.items()
+    }
     within = {name: plates for name, plates in within.items() if plates or not is_factor(observed[name])}
     if not within:
         raise ModelError(
             f"No site of the model is observed: nothing was passed to its obs=. Columns of data are passed to the "
-            f"arguments {quoted(arguments.names)}. Name the columns after the model's arguments."
+            f"arguments {quote_names(arguments.names)}. Name the columns after the model's arguments."
         )
     for name, plates in within.items():
         if not plates:
-            around = {plate: size for plate, size in sizes.items() if dim_of(observed[name], plate) is not None}
+            around = {
+                plate: size for plate, size in sizes.items() if find_plate_axis(observed[name], plate) is not None
+            }
             where = f"in plates of the sizes {around}" if around else "in no plate"
             raise ModelError(
                 f"{name!r} is observed {where}, outside of a plate over the {count} rows of data. Put it into "
@@ -330,20 +340,20 @@ def row_plate(sites: Sites, count: int, asked: str | None, arguments: Arguments)
             )
     common = [plate for plate in fits if all(plate in plates for plates in within.values())]
     if not common:
-        told = "; ".join(f"{name!r} in {quoted(plates)}" for name, plates in within.items())
+        told = "; ".join(f"{name!r} in {quote_names(plates)}" for name, plates in within.items())
         raise ModelError(
             f"Sites are observed in different plates of {count} rows: {told}. Put them into the same "
             "numpyro.plate, so that a row is one observation of each."
         )
     if len(common) > 1:
         raise ModelError(
-            f"The plates {quoted(common)} all have the length of data, {count}. Pass plate={common[0]!r}, or "
+            f"The plates {quote_names(common)} all have the length of data, {count}. Pass plate={common[0]!r}, or "
             "whichever goes over rows."
         )
     return common[0]
 
 
-def refuse_what_cannot_be(sites: Sites, plate: str) -> None:
+def refuse_numpyro_sites(sites: Sites, plate: str) -> None:
     """Sites that no θ of fixed length can hold, or no kernel can move."""
     for name, site in sites.items():
         if site["type"] == "plate" and name != plate and site["args"][1] not in (None, site["args"][0]):
@@ -357,7 +367,7 @@ def refuse_what_cannot_be(sites: Sites, plate: str) -> None:
             )
         if not is_latent(site):
             continue
-        if dim_of(site, plate) is not None:
+        if find_plate_axis(site, plate) is not None:
             raise ModelError(
                 f"{name!r} is a latent variable inside the plate {plate!r}, so that there is one for each row. lwa "
                 "reads some rows at a time: sum or integrate it out, as in dist.MixtureSameFamily, or move it out of "
@@ -370,7 +380,7 @@ def refuse_what_cannot_be(sites: Sites, plate: str) -> None:
             )
 
 
-def shapes_hold(starts: Mapping[str, Any], whole: Sites, single: Mapping[str, tuple[int, ...]]) -> None:
+def require_fixed_shapes(starts: Mapping[str, Any], whole: Sites, single: Mapping[str, tuple[int, ...]]) -> None:
     """Refuse parameters that are as long as the data."""
     for name, (values, _) in starts.items():
         few, all_rows, one = values.shape[1:], jnp.shape(whole[name]["value"]), single[name]
@@ -381,28 +391,28 @@ def shapes_hold(starts: Mapping[str, Any], whole: Sites, single: Mapping[str, tu
             )
 
 
-def support_of(name: str, supports: Any, traced: Any) -> Any:
+def find_site_constraint(name: str, supports: Any, traced: Any) -> Any:
     """The constraint of a latent site, None for real numbers; refuses one that is another at another θ.
 
     `traced` is the same, but for bounds that JAX traced, and kept where it has none: NumPyro maps its own best.
     """
     one, other = (jax.tree.map(lambda leaf, k=k: leaf[k], supports) for k in range(2))
-    if not all(map(same, jax.tree.leaves(one), jax.tree.leaves(other))):
+    if not all(map(is_same, jax.tree.leaves(one), jax.tree.leaves(other))):
         raise ModelError(
             f"The support of {name!r} depends on other latent variables. Write it as a function of a variable that has "
             "a support of its own: numpyro.deterministic('x', scale * u) with u ~ dist.Uniform(0, 1)."
         )
     is_traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(traced))
-    found = unwrapped(one if is_traced else traced)
+    found = unwrap(one if is_traced else traced)
     return None if found == numpyro_constraints.real else found
 
 
-def unwrapped(support: Any) -> Any:
+def unwrap(support: Any) -> Any:
     """The constraint of each entry, vector or matrix: `lwa.Model` takes all leading axes as so many of them."""
     return getattr(support, "base_constraint", support)
 
 
-def dims_of(sites: Sites, names: Sequence[str]) -> dict[str, list[str]]:
+def name_axes(sites: Sites, names: Sequence[str]) -> dict[str, list[str]]:
     """Axes of sites by their plates; those of no plate as ArviZ calls them."""
     named: dict[str, list[str]] = {}
     for name in names:

@@ -41,7 +41,7 @@ def from_pymc(model: Any, *, constants: Sequence[str] = ()) -> Model:
     ['log(sigma)', 'slope']
     """
     try:
-        from lwa.models.pymc_graphs import adapt
+        from lwa.models.pymc_graphs import adapt_pymc
     except ImportError as error:
         raise InputError(f"lwa.from_pymc needs PyMC, which is not there ({error}). pip install 'lwa[pymc]'.") from error
-    return adapt(model, constants)
+    return adapt_pymc(model, constants)

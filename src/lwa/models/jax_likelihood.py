@@ -15,16 +15,16 @@ from jaxtyping import Float64, PyTree
 from numpy.typing import NDArray
 
 from lwa.models import predictors
-from lwa.models.check import users_function
+from lwa.models.check import report_user_errors
 from lwa.models.model import Model
 from lwa.models.sums import (
     AnyScores,
+    FloatType,
     Matrix,
-    Numbers,
     NumpyPlaces,
     NumpySums,
     Places,
-    Precision,
+    RowNumbers,
     ScoreSums,
     Sums,
     Vector,
@@ -47,7 +47,7 @@ class JaxLikelihood:
     model: Model
     precisions: ClassVar[tuple[type[np.floating], ...]] = (np.float32, np.float64)
 
-    def compute_terms(self, theta: Array, rows: PyTree, dtype: Precision) -> Array:
+    def compute_terms(self, theta: Array, rows: PyTree, dtype: FloatType) -> Array:
         """Return ℓ_k of some rows, computed in a precision, in float64."""
         rows = jax.tree.map(lambda leaf: leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, rows)
         return self.model.log_likelihood(self.model.unravel(theta.astype(dtype)), rows).astype(jnp.float64)
@@ -56,12 +56,12 @@ class JaxLikelihood:
         """Return log p(θ) in float64."""
         return self.model.log_prior_at(theta).astype(jnp.float64)
 
-    def compute_log_priors(self, thetas: Vectors) -> Numbers:
+    def compute_log_priors(self, thetas: Vectors) -> RowNumbers:
         """Return log p at many θ."""
         return np.asarray(prior_values(self.model, thetas), np.float64)
 
     def sum_between(
-        self, theta: Array, rows: PyTree, *, start: int | Array, stop: int | Array, size: int, dtype: Precision
+        self, theta: Array, rows: PyTree, *, start: int | Array, stop: int | Array, size: int, dtype: FloatType
     ) -> Array:
         """Return Σ ℓ_k over rows `start` to `stop` - 1 of those on the device, `size` at a time."""
         length = len(jax.tree.leaves(rows)[0])
@@ -76,11 +76,11 @@ class JaxLikelihood:
 
         return lax.fori_loop(0, -(-(stop - start) // size), add, jnp.zeros(()))
 
-    def sum_values(self, thetas: Vectors, batch: PyTree, size: int) -> Numbers:
+    def sum_values(self, thetas: Vectors, batch: PyTree, size: int) -> RowNumbers:
         """Return Σ ℓ_k over a batch of at most `size` rows, at many θ."""
         return np.asarray(block_values(self.model, thetas, *fill_up(batch, size, np.float64)))
 
-    def sum_block(self, theta: Vector, batch: PyTree, counts: Numbers) -> NumpySums:
+    def sum_block(self, theta: Vector, batch: PyTree, counts: RowNumbers) -> NumpySums:
         """Return value, gradient and curvature of Σ c_k ℓ_k over a batch of at most `block_size` rows."""
         columns, own = fill_up(batch, block_size(batch), np.float64)
         filled = np.zeros(len(own))
@@ -113,7 +113,7 @@ class JaxLikelihood:
 
     def measure_rows(
         self, theta: Vector, batch: PyTree, factor: Matrix, size: int
-    ) -> tuple[Numbers, NDArray[np.int64]]:
+    ) -> tuple[RowNumbers, NDArray[np.int64]]:
         """Return h_k = Σ_j |f_jᵀ ∇²ℓ_k f_j| over the columns of F, and the j of the largest, of each row."""
         rows = len(jax.tree.leaves(batch)[0])
         found, most = sizes_along(self.model, theta, jax.tree.map(double, repeat_to(batch, size)), factor)
@@ -130,7 +130,7 @@ class JaxLikelihood:
 
     def score_prior(self, places: NumpyPlaces) -> ScoreSums[Array]:
         """Return log p and its gradient at some places."""
-        with users_function("log_prior", "theta to be differentiated"):
+        with report_user_errors("log_prior", "theta to be differentiated"):
             return prior_scores(self.model, jax.device_put(places))  # jnp.asarray compiles a program for every shape
 
     def add_scores(
@@ -140,10 +140,10 @@ class JaxLikelihood:
         batch: PyTree,
         *,
         size: int,
-        precision: Precision,
+        precision: FloatType,
     ) -> AnyScores:
         """Return `total` with the values and gradients of at most `size` rows added, in float64."""
-        with users_function("log_likelihood", "theta to be differentiated"):
+        with report_user_errors("log_likelihood", "theta to be differentiated"):
             done = add_block(self.model, total, places.cast(precision), *fill_up(batch, size, precision))
             return jax.block_until_ready(done)  # type: ignore[no-untyped-call]  # blocks must not queue up in memory
 

@@ -14,16 +14,16 @@ from lwa.models.model import Model
 from lwa.models.python_likelihood import PythonLikelihood
 from lwa.models.sums import (
     AnyScores,
+    FloatType,
     Matrix,
-    Numbers,
     NumpyPlaces,
     NumpySums,
-    Precision,
+    RowNumbers,
     Vector,
     Vectors,
 )
+from lwa.rows.passes import count_unit_rows
 from lwa.rows.slots import double
-from lwa.rows.passes import unit_length
 from lwa.rows.units import Stretch
 
 CHEAP_WIDTH = 200
@@ -42,24 +42,24 @@ class Likelihood(Protocol):
     def precisions(self) -> tuple[type[np.floating], ...]:
         """The precisions in which terms can be computed."""
 
-    def compute_terms(self, theta: Array, rows: PyTree, dtype: Precision) -> Array:
+    def compute_terms(self, theta: Array, rows: PyTree, dtype: FloatType) -> Array:
         """Return ℓ_k of some rows, computed in a precision, in float64."""
 
     def compute_log_prior(self, theta: Array) -> Array:
         """Return log p(θ) in float64."""
 
-    def compute_log_priors(self, thetas: Vectors) -> Numbers:
+    def compute_log_priors(self, thetas: Vectors) -> RowNumbers:
         """Return log p at many θ."""
 
     def sum_between(
-        self, theta: Array, rows: PyTree, *, start: int | Array, stop: int | Array, size: int, dtype: Precision
+        self, theta: Array, rows: PyTree, *, start: int | Array, stop: int | Array, size: int, dtype: FloatType
     ) -> Array:
         """Return Σ ℓ_k over rows `start` to `stop` - 1 of those in memory."""
 
-    def sum_values(self, thetas: Vectors, batch: PyTree, size: int) -> Numbers:
+    def sum_values(self, thetas: Vectors, batch: PyTree, size: int) -> RowNumbers:
         """Return Σ ℓ_k over a batch of at most `size` rows, at many θ."""
 
-    def sum_block(self, theta: Vector, batch: PyTree, counts: Numbers) -> NumpySums:
+    def sum_block(self, theta: Vector, batch: PyTree, counts: RowNumbers) -> NumpySums:
         """Return value, gradient and curvature of Σ c_k ℓ_k over a batch of at most `block_size` rows."""
 
     def sum_prior(self, theta: Vector) -> NumpySums:
@@ -81,7 +81,7 @@ class Likelihood(Protocol):
 
     def measure_rows(
         self, theta: Vector, batch: PyTree, factor: Matrix, size: int
-    ) -> tuple[Numbers, NDArray[np.int64]]:
+    ) -> tuple[RowNumbers, NDArray[np.int64]]:
         """Return h_k = Σ_j |f_jᵀ ∇²ℓ_k f_j| over the columns of F, and the j of the largest, of each row."""
 
     def fill(self, batch: PyTree, size: int) -> PyTree:
@@ -100,7 +100,7 @@ class Likelihood(Protocol):
         batch: PyTree,
         *,
         size: int,
-        precision: Precision,
+        precision: FloatType,
     ) -> AnyScores:
         """Return `total` with the values and gradients of at most `size` rows added, in float64."""
 
@@ -122,7 +122,7 @@ def compute_in_parts(
     are costly to differentiate, they are filled up to the next power of two instead.
     """
     batch = jax.tree.map(double, batch)
-    m, length = len(jax.tree.leaves(batch)[0]), unit_length(batch)
+    m, length = len(jax.tree.leaves(batch)[0]), count_unit_rows(batch)
     part = max(1, int(np.clip(PART_NUMBERS // width, 64, PART_ROWS)) // length)
     if width > CHEAP_WIDTH:
         part = min(part, 1 << (m - 1).bit_length())

@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Float64
 from numpy.typing import NDArray
 
-from lwa.models.sums import Numbers, Vector, Vectors
+from lwa.models.sums import RowNumbers, Vector, Vectors
 
-type Function = Callable[[Vector], Numbers]
+type Function = Callable[[Vector], RowNumbers]
 """θ -> the terms of some rows."""
 
 EPS = float(np.finfo(np.float64).eps)
@@ -74,7 +74,7 @@ def find_slopes(function: Function, theta: Vector, steps: Vector) -> Float64[np.
 
 
 def differentiate(
-    function: Function, theta: Vector, steps: Vector, reduce: Callable[[Numbers], NDArray[np.float64]]
+    function: Function, theta: Vector, steps: Vector, reduce: Callable[[RowNumbers], NDArray[np.float64]]
 ) -> Derivatives:
     """Return value, gradient and Hessian of what `reduce` makes of the terms, which must be linear in them.
 

@@ -53,7 +53,7 @@ def sum_terms(predictors: Predictors, theta: Array, rows: PyTree, counts: Array)
     return Sums(counted(values).sum(), pull(counted(slopes))[0], predictors.gram(counted(bends), rows))
 
 
-def side_by_side(predictors: Predictors, thetas: Array, rows: PyTree) -> tuple[Array, PyTree]:
+def lay_side_by_side(predictors: Predictors, thetas: Array, rows: PyTree) -> tuple[Array, PyTree]:
     """z of many θ, `(n, m, M)`, and the rows with an axis for them: a row then finds its coefficients of all θ in one
     place, and adds to all of them at once."""
     return predictors.at(thetas.T, rows), jax.tree.map(lambda leaf: leaf[..., None], rows)
@@ -61,13 +61,13 @@ def side_by_side(predictors: Predictors, thetas: Array, rows: PyTree) -> tuple[A
 
 def sum_values(predictors: Predictors, thetas: Array, *, rows: PyTree, counted: Array) -> Array:
     """Σ ℓ_k at many θ, `(M,)`, over the rows that are counted, in float64."""
-    z, wide = side_by_side(predictors, thetas, rows)
+    z, wide = lay_side_by_side(predictors, thetas, rows)
     return jnp.where(counted[:, None], predictors.terms(z, wide), 0.0).sum(0, dtype=jnp.float64)
 
 
 def sum_gradients(predictors: Predictors, thetas: Array, *, rows: PyTree, counted: Array) -> Array:
     """Σ ∇ℓ_k at many θ, `(M, d)`, over the rows that are counted."""
-    z, wide = side_by_side(predictors, thetas, rows)
+    z, wide = lay_side_by_side(predictors, thetas, rows)
 
     def total(z: Array) -> Array:
         return jnp.where(counted[:, None], predictors.terms(z, wide), 0.0).sum()

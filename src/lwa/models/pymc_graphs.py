@@ -27,34 +27,34 @@ from pytensor.tensor import constant
 from pytensor.tensor.random.op import RandomVariable
 
 from lwa.errors import ModelError
-from lwa.models.check import users_function
+from lwa.models.check import report_user_errors
 from lwa.models.model import Model
 from lwa.models.precision import precision_kept
-from lwa.models.rowwise import FEW_ROWS, few_and_one, of_no_row, quoted
+from lwa.models.rowwise import ROWWISE_ROWS, find_derived_names, quote_names, take_few_and_last
 from lwa.rows import as_rows
 
 with precision_kept():
     from pytensor.link.jax.dispatch.basic import jax_funcify
 
-MODE: Any = JAX
-REWRITES = MODE.including("local_check_parameter_to_ninf_switch").optimizer
+PYTENSOR_MODE: Any = JAX
+PYTENSOR_REWRITES = PYTENSOR_MODE.including("local_check_parameter_to_ninf_switch").optimizer
 """PyTensor's for JAX, which cannot raise on values: where a parameter is out of its range the density is zero."""
 
 
-def adapt(model: Any, constants: Sequence[str]) -> Model:
+def adapt_pymc(model: Any, constants: Sequence[str]) -> Model:
     """`lwa.from_pymc`, where PyMC is installed."""
     if not isinstance(model, pymc.Model):
         raise ModelError(f"model is of type {type(model).__name__}. Pass a pymc.Model.")
-    refuse_what_cannot_be(model)
-    columns = columns_of(model, constants)
-    few, last = few_and_one(as_rows({name: held.get_value(borrow=True) for name, held in columns.items()}))
+    refuse_pymc_variables(model)
+    columns = find_columns(model, constants)
+    few, last = take_few_and_last(as_rows({name: held.get_value(borrow=True) for name, held in columns.items()}))
     start = make_initial_point_fn(model=model, return_transformed=False)(0)
     init = {variable.name: np.asarray(start[variable.name], np.float64) for variable in model.free_RVs}
     with jax.enable_x64(True):
-        adapted = Adapted.of(model, columns, last)
-        refuse_entries_for_rows(adapted, init, few, len(next(iter(columns.values())).get_value(borrow=True)))
-        derived = of_no_row(adapted, init, few, last, users_model)
-        supports = {variable.name: support_of(model, variable) for variable in model.free_RVs}
+        adapted = PymcAdapter.of(model, columns, last)
+        require_any_row_count(adapted, init, few, len(next(iter(columns.values())).get_value(borrow=True)))
+        derived = find_derived_names(adapted, init, few, last, report_graph_errors)
+        supports = {variable.name: find_pymc_constraint(model, variable) for variable in model.free_RVs}
     named = {
         name: [dim or f"{name}_dim_{i}" for i, dim in enumerate(dims)]
         for name, dims in model.named_vars_to_dims.items()
@@ -73,7 +73,7 @@ def adapt(model: Any, constants: Sequence[str]) -> Model:
 
 
 @dataclass(frozen=True, eq=False)
-class Adapted:
+class PymcAdapter:
     """A PyMC model as functions of θ and rows."""
 
     terms: Callable[..., Any]  # of each observed variable, elementwise
@@ -85,7 +85,7 @@ class Adapted:
     row: Any  # one row, for what does not depend on rows
 
     @classmethod
-    def of(cls, model: Any, columns: Mapping[str, Any], row: Any) -> "Adapted":
+    def of(cls, model: Any, columns: Mapping[str, Any], row: Any) -> "PymcAdapter":
         """With constrained values: `lwa.Model` maps to them, and adds the Jacobian."""
         inputs = {name: held.type(name=name) for name, held in columns.items()}
         replaced = {held: inputs[name] for name, held in columns.items()}
@@ -94,7 +94,7 @@ class Adapted:
         given = values | {variable: model.rvs_to_values[variable] for variable in observed}
 
         def function(outputs: Sequence[Any]) -> Callable[..., Any]:
-            return in_jax([*values.values(), *inputs.values()], clone_replace(list(outputs), replaced))
+            return compile_graph([*values.values(), *inputs.values()], clone_replace(list(outputs), replaced))
 
         def valued(graphs: Sequence[Any]) -> list[Any]:
             return list(replace_rvs_by_values(list(graphs), rvs_to_values=given)) if graphs else []
@@ -135,21 +135,21 @@ class Adapted:
         """A function of PyTensor's, which takes arrays in their order."""
         if missing := [name for name in self.columns if name not in rows]:
             raise ModelError(
-                f"The rows have no column {missing[0]!r}; they have {quoted(rows)}. Pass data with a column for each "
-                f"pm.Data of rows: {quoted(self.columns)}."
+                f"The rows have no column {missing[0]!r}; they have {quote_names(rows)}. Pass data with a column for each "
+                f"pm.Data of rows: {quote_names(self.columns)}."
             )
         held = [jnp.asarray(theta[name]) for name in self.parameters]
         return function(*held, *(jnp.asarray(rows[name]) for name in self.columns))
 
 
-def in_jax(inputs: Sequence[Any], outputs: Sequence[Any]) -> Callable[..., Any]:
+def compile_graph(inputs: Sequence[Any], outputs: Sequence[Any]) -> Callable[..., Any]:
     """PyTensor's graph as a JAX function of its inputs, which gives a sequence."""
     if not outputs:
         return lambda *_: ()
     shared: list[Any] = [one for one in ancestors(outputs) if isinstance(one, SharedVariable)]
     fixed = clone_replace(list(outputs), {one: constant(one.get_value(borrow=True)) for one in shared})
     graph = FunctionGraph(inputs=list(inputs), outputs=fixed, clone=True)
-    REWRITES.rewrite(graph)
+    PYTENSOR_REWRITES.rewrite(graph)
     return jax_funcify(graph)
 
 
@@ -203,11 +203,11 @@ class PymcTransform(Transform):  # type: ignore[misc]
 
 
 @biject_to.register(PymcSupport)  # type: ignore[untyped-decorator]
-def _map_of(support: PymcSupport) -> PymcTransform:
+def _find_map(support: PymcSupport) -> PymcTransform:
     return support.transform
 
 
-def support_of(model: Any, variable: Any) -> Any:
+def find_pymc_constraint(model: Any, variable: Any) -> Any:
     """Where a free variable lives, None for real numbers; refuses a support that is another at another θ."""
     transform = model.rvs_to_transforms[variable]
     if transform is None:
@@ -225,15 +225,15 @@ def support_of(model: Any, variable: Any) -> Any:
         others = [one.name for one in ancestors([graph]) if one.owner and isinstance(one.owner.op, RandomVariable)]
         if others:
             raise ModelError(
-                f"The support of {variable.name!r} depends on {quoted(others)}. Write it as a function of a variable "
+                f"The support of {variable.name!r} depends on {quote_names(others)}. Write it as a function of a variable "
                 "that has a support of its own: pm.Deterministic('x', scale * u) with u ~ pm.Uniform(0, 1)."
             )
     point, shape = model.initial_point(0)[free.name], tuple(variable.shape.eval())
-    maps = tuple(in_jax([taken], [graph]) for taken, graph in graphs)
+    maps = tuple(compile_graph([taken], [graph]) for taken, graph in graphs)
     return PymcSupport(len(shape), PymcTransform(maps, np.shape(point), shape))
 
 
-def refuse_what_cannot_be(model: Any) -> None:
+def refuse_pymc_variables(model: Any) -> None:
     """Variables that no θ of fixed length can hold, or no kernel can move."""
     if not model.observed_RVs:
         raise ModelError("The model observes nothing. Pass observed=pm.Data('y', y) to a variable in it.")
@@ -257,11 +257,11 @@ def refuse_what_cannot_be(model: Any) -> None:
         )
 
 
-def columns_of(model: Any, constants: Sequence[str]) -> dict[str, Any]:
+def find_columns(model: Any, constants: Sequence[str]) -> dict[str, Any]:
     """The containers of rows by name: those that are as long as what is observed."""
     held = {one.name: one for one in model.data_vars}
     if unknown := [name for name in constants if name not in held]:
-        raise ModelError(f"constants names {unknown[0]!r}, which is no pm.Data. Valid: {quoted(held)}.")
+        raise ModelError(f"constants names {unknown[0]!r}, which is no pm.Data. Valid: {quote_names(held)}.")
     lengths = {}
     for variable in model.observed_RVs:
         value = model.rvs_to_values[variable]
@@ -282,13 +282,13 @@ def columns_of(model: Any, constants: Sequence[str]) -> dict[str, Any]:
     return {name: held[name] for name, value in values.items() if value.ndim and len(value) == count}
 
 
-def refuse_entries_for_rows(adapted: Adapted, init: Mapping[str, Any], few: Any, count: int) -> None:
+def require_any_row_count(adapted: PymcAdapter, init: Mapping[str, Any], few: Any, count: int) -> None:
     """A model that works on all rows only."""
-    number = min(FEW_ROWS, count)
+    number = min(ROWWISE_ROWS, count)
     as_long = [name for name, value in init.items() if count in np.shape(value)]
-    hint = f" {quoted(as_long)} has an entry for each row: integrate it out." if as_long else ""
+    hint = f" {quote_names(as_long)} has an entry for each row: integrate it out." if as_long else ""
     try:
-        with users_model(f"{number} of {count} rows"):
+        with report_graph_errors(f"{number} of {count} rows"):
             terms = jax.eval_shape(adapted.log_likelihood, dict(init), few)
     except ModelError as error:
         raise ModelError(
@@ -302,7 +302,7 @@ def refuse_entries_for_rows(adapted: Adapted, init: Mapping[str, Any], few: Any,
 
 
 @contextmanager
-def users_model(arguments: str) -> Iterator[None]:
+def report_graph_errors(arguments: str) -> Iterator[None]:
     """What the graph raises as a ModelError."""
-    with users_function("The graph of the PyMC model", arguments):
+    with report_user_errors("The graph of the PyMC model", arguments):
         yield

@@ -19,19 +19,19 @@ from lwa.models.numerical import FIRST, SECOND, Derivatives, Function, different
 from lwa.models.python_model import cut_unit, evaluate_prior, evaluate_priors, evaluate_rows
 from lwa.models.sums import (
     AnyScores,
+    FloatType,
     Matrix,
-    Numbers,
     NumpyPlaces,
     NumpyScores,
     NumpySums,
-    Precision,
+    RowNumbers,
     ScoreSums,
     Sums,
     Vector,
     Vectors,
     split_into_blocks,
 )
-from lwa.rows.passes import unit_length
+from lwa.rows.passes import count_unit_rows
 from lwa.rows.units import Stretch
 
 STEP_ROWS = 64
@@ -47,7 +47,7 @@ class PythonLikelihood:
     model: Model
     precisions: ClassVar[tuple[type[np.floating], ...]] = (np.float64,)
 
-    def compute_terms(self, theta: Array, rows: PyTree, dtype: Precision) -> Array:
+    def compute_terms(self, theta: Array, rows: PyTree, dtype: FloatType) -> Array:
         """Return ℓ_k of some rows."""
         return jnp.asarray(evaluate_rows(self.model, np.asarray(theta), jax.tree.map(np.asarray, rows)))
 
@@ -55,23 +55,23 @@ class PythonLikelihood:
         """Return log p(θ)."""
         return jnp.asarray(evaluate_prior(self.model, np.asarray(theta)))
 
-    def compute_log_priors(self, thetas: Vectors) -> Numbers:
+    def compute_log_priors(self, thetas: Vectors) -> RowNumbers:
         """Return log p at many θ."""
         return evaluate_priors(self.model, thetas)
 
     def sum_between(
-        self, theta: Array, rows: PyTree, *, start: int | Array, stop: int | Array, size: int, dtype: Precision
+        self, theta: Array, rows: PyTree, *, start: int | Array, stop: int | Array, size: int, dtype: FloatType
     ) -> Array:
         """Return Σ ℓ_k over rows `start` to `stop` - 1 of those in memory."""
         some = jax.tree.map(lambda leaf: np.asarray(leaf)[int(start) : int(stop)], rows)
         parts = split_into_blocks(some)
         return jnp.asarray(sum(evaluate_rows(self.model, np.asarray(theta), part).sum() for part in parts))
 
-    def sum_values(self, thetas: Vectors, batch: PyTree, size: int = 0) -> Numbers:
+    def sum_values(self, thetas: Vectors, batch: PyTree, size: int = 0) -> RowNumbers:
         """Return Σ ℓ_k over a batch, at many θ."""
         return np.array([evaluate_rows(self.model, theta, batch).sum() for theta in thetas])
 
-    def sum_block(self, theta: Vector, batch: PyTree, counts: Numbers) -> NumpySums:
+    def sum_block(self, theta: Vector, batch: PyTree, counts: RowNumbers) -> NumpySums:
         """Return value, gradient and curvature of Σ c_k ℓ_k; only single numbers are kept of each evaluation."""
         steps = SECOND * self.measure_lengths(theta, batch)
         return negate(differentiate(self.terms_of(batch), theta, steps, lambda terms: counts @ terms))
@@ -115,7 +115,7 @@ class PythonLikelihood:
 
     def measure_rows(
         self, theta: Vector, batch: PyTree, factor: Matrix, size: int = 0
-    ) -> tuple[Numbers, NDArray[np.int64]]:
+    ) -> tuple[RowNumbers, NDArray[np.int64]]:
         """Return h_k = Σ_j |f_jᵀ ∇²ℓ_k f_j| over the columns of F, and the j of the largest, of each row."""
         along = self.bend_along(theta, batch, factor)
         return along.sum(0), along.argmax(0)
@@ -153,7 +153,7 @@ class PythonLikelihood:
         batch: PyTree,
         *,
         size: int = 0,
-        precision: Precision = np.float64,
+        precision: FloatType = np.float64,
     ) -> AnyScores:
         """Return `total` with the values and gradients of some rows added; what a user's function raises is theirs."""
         here, there = (self.sum_values(thetas, batch) for thetas in (places.begun, places.proposals))
@@ -173,13 +173,13 @@ class PythonLikelihood:
         """Return θ -> ℓ_k of these rows."""
         return lambda theta: evaluate_rows(self.model, theta, rows)
 
-    def prior(self, theta: Vector) -> Numbers:
+    def prior(self, theta: Vector) -> RowNumbers:
         """Return log p, as the term of one row."""
         return np.array([evaluate_prior(self.model, theta)])
 
-    def measure_lengths(self, theta: Vector, rows: PyTree, directions: Vectors | None = None) -> Numbers:
+    def measure_lengths(self, theta: Vector, rows: PyTree, directions: Vectors | None = None) -> RowNumbers:
         """Return `find_lengths` of a few rows; the term of a unit is taken per row, which is as precise as a row's own."""
-        function, length = self.terms_of(choose_few(self.model, rows)), unit_length(rows)
+        function, length = self.terms_of(choose_few(self.model, rows)), count_unit_rows(rows)
         return find_lengths(lambda theta: function(theta) / length, theta, directions)
 
 
@@ -191,7 +191,7 @@ def negate(found: Derivatives) -> NumpySums:
 def choose_few(model: Model, rows: PyTree) -> PyTree:
     """Return rows that show how long steps must be: from everywhere, or the first if rows depend on those before."""
     count = len(jax.tree.leaves(rows)[0])
-    few = min(count, max(1, STEP_ROWS // unit_length(rows)))
+    few = min(count, max(1, STEP_ROWS // count_unit_rows(rows)))
     consecutive = model.ordered is not False or model.groups is not None
     chosen = np.arange(few) if consecutive else np.linspace(0, count - 1, few).astype(np.int64)
     return jax.tree.map(lambda leaf: leaf[chosen], rows)

@@ -16,8 +16,8 @@ from jaxtyping import PyTree
 from numpy.typing import ArrayLike, NDArray
 
 from lwa.models.model import Model
-from lwa.models.sums import Numbers, Vector, Vectors
-from lwa.models.user_calls import as_terms, ask
+from lwa.models.sums import RowNumbers, Vector, Vectors
+from lwa.models.user_calls import call_user, require_terms
 from lwa.rows.units import Stretch
 
 
@@ -28,7 +28,7 @@ def sum_units_in_python(
 
     def one(i: int) -> float:
         rows, scored = cut_unit(units, i)
-        return float(as_terms(ask(log_likelihood, theta, rows), len(scored))[scored].sum())
+        return float(require_terms(call_user(log_likelihood, theta, rows), len(scored))[scored].sum())
 
     return np.array([one(i) for i in range(len(units.scored))])
 
@@ -82,19 +82,21 @@ def build_theta(model: Model, vector: ArrayLike) -> PyTree:
     return jax.tree.unflatten(jax.tree.structure(model.init), leaves)
 
 
-def evaluate_rows(model: Model, vector: Vector, rows: PyTree) -> Numbers:
+def evaluate_rows(model: Model, vector: Vector, rows: PyTree) -> RowNumbers:
     """Return log f(Y_k|θ) at a flat θ, for rows with their slots on the first axis."""
     rows = jax.tree.map(copy_column, rows)
-    return as_terms(ask(model.log_likelihood, build_theta(model, vector), rows), len(jax.tree.leaves(rows)[0]))
+    return require_terms(
+        call_user(model.log_likelihood, build_theta(model, vector), rows), len(jax.tree.leaves(rows)[0])
+    )
 
 
 def evaluate_prior(model: Model, vector: Vector) -> float:
     """Return log p at a flat θ, as a density of that vector."""
-    value = float(np.asarray(ask(model.log_prior, build_theta(model, vector)), np.float64).reshape(()))
+    value = float(np.asarray(call_user(model.log_prior, build_theta(model, vector)), np.float64).reshape(()))
     return value + float(log_jacobian(model, np.asarray(vector, np.float64))) if model.constrained else value
 
 
-def evaluate_priors(model: Model, vectors: Vectors) -> Numbers:
+def evaluate_priors(model: Model, vectors: Vectors) -> RowNumbers:
     """Return log p at several flat θ."""
     return np.array([evaluate_prior(model, vector) for vector in vectors], np.float64)
 

@@ -1,27 +1,28 @@
 """A log-likelihood of ordered rows as one step after the other."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import PyTree
 
 from lwa.errors import ModelError
 
-LIKE = 1e-6
-"""How near the two must be, of log-likelihoods in float64, to be the same."""
+RECURSION_TOLERANCE = 1e-6
+"""How close log-likelihoods must be, in float64, to be the same."""
 
 
 class Recursion(NamedTuple):
-    """The log-likelihood of a sequence, step by step: the same numbers as `log_likelihood`, one row at a time.
+    """The log-likelihood of a sequence, one row at a time: the same numbers as `log_likelihood`.
 
-    What is remembered is a tuple of numbers.
+    What is carried from row to row is a tuple of numbers.
 
     Examples
     --------
-    An autoregression, Y_k = a Y_{k-1} + Z_k, which remembers the row before:
+    An autoregression, Y_k = a Y_{k-1} + Z_k, which carries the row before:
 
     >>> import jax.numpy as jnp, lwa
     >>> def log_likelihood(a, y):
@@ -34,23 +35,23 @@ class Recursion(NamedTuple):
     [-0.125, -1.125, -0.5]
     """
 
-    start: Callable[[Any, Any], tuple[Array, ...]]  # theta, the first row -> what is remembered before it
-    step: Callable[[Any, tuple[Array, ...], Any], tuple[tuple[Array, ...], Array]]  # θ, that, a row -> that, log f
+    start: Callable[[PyTree, PyTree], tuple[Array, ...]]  # theta, the first row -> what is remembered before it
+    step: Callable[[PyTree, tuple[Array, ...], PyTree], tuple[tuple[Array, ...], Array]]  # θ, that, a row -> that, log f
 
-    def along(self, theta: Any, rows: Any) -> Array:
-        """log f(Y_k | Y_1, …, Y_{k-1}) of each row."""
+    def along(self, theta: PyTree, rows: PyTree) -> Array:
+        """Return log f(Y_k | Y_1, …, Y_{k-1}) of each row."""
         first = jax.tree.map(lambda leaf: leaf[0], rows)
 
-        def step(remembered: Any, row: Any) -> Any:
+        def step(remembered: tuple[Array, ...], row: PyTree) -> tuple[tuple[Array, ...], Array]:
             return self.step(theta, remembered, row)
 
         return jax.lax.scan(step, self.start(theta, first), rows)[1]
 
 
-def require_agreement(recursion: Recursion, terms: Callable[[Any, Any], Array], theta: Any, rows: Any) -> None:
-    """Refuse a recursion that is not that of the log-likelihood, by a few rows, `terms` being the log-likelihood's.
+def require_agreement(recursion: Recursion, terms: Callable[[PyTree, PyTree], Array], theta: PyTree, rows: PyTree) -> None:
+    """Refuse a recursion that differs from the log-likelihood, `terms`, on a few rows.
 
-    On the CPU, where so short a program is compiled soonest, unless JAX was told to leave it out.
+    Both run on the CPU, where so short a program is compiled soonest, unless JAX has no CPU backend.
     """
     try:
         where = jax.devices("cpu")[0]
@@ -59,9 +60,9 @@ def require_agreement(recursion: Recursion, terms: Callable[[Any, Any], Array], 
     with jax.default_device(where), jax.enable_x64(True):
         theta, rows = jax.tree.map(jnp.asarray, (theta, rows))
         expected, found = np.asarray(terms(theta, rows)), np.asarray(jax.jit(recursion.along)(theta, rows))
-    if not np.allclose(found, expected, rtol=LIKE, atol=LIKE, equal_nan=True):
-        k = int(np.argmax(~np.isclose(found, expected, rtol=LIKE, atol=LIKE)))
+    if not np.allclose(found, expected, rtol=RECURSION_TOLERANCE, atol=RECURSION_TOLERANCE, equal_nan=True):
+        k = int(np.argmax(~np.isclose(found, expected, rtol=RECURSION_TOLERANCE, atol=RECURSION_TOLERANCE)))
         raise ModelError(
-            f"recursion gives {found[k]:.6g} for the log-likelihood of row {k}, where log_likelihood gives "
-            f"{expected[k]:.6g}. Mend one of them, or leave recursion out."
+            f"recursion gives {found[k]:.6g} for the log-likelihood of row {k}, but log_likelihood gives "
+            f"{expected[k]:.6g}. Correct one of them, or leave recursion out."
         )

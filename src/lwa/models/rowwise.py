@@ -1,79 +1,81 @@
-"""Whether a model that another library wrote for all rows can be asked about some of them."""
+"""Whether a model that another library wrote for all rows can be evaluated on some of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Protocol
 
 import jax
 import numpy as np
 from jax import Array
+from jaxtyping import PyTree
+from numpy.typing import ArrayLike
 
 from lwa.errors import ModelError
 from lwa.rows import Batch, Rows
 
-FEW_ROWS = 5
-"""Rows with which a model is tried; it is tried with one, too."""
-ROUNDING = 1e-9
-"""By how much a row's term may change with the rows that it comes with, in float64."""
+ROWWISE_ROWS = 5
+"""Rows with which a model is tried; it is also tried with one."""
+ROWWISE_ROUNDING = 1e-9
+"""How much a row's term may change with the rows beside it, in float64."""
 
 
-class Adapter(Protocol):
-    """A model of another library: its three functions of θ, asked with any rows."""
+class AdaptedFunctions(Protocol):
+    """A model of another library as three functions of θ and any rows."""
 
-    def log_likelihood(self, theta: Any, rows: Any) -> Array:
-        """One term a row."""
+    def log_likelihood(self, theta: PyTree, rows: PyTree) -> Array:
+        """Return one term per row."""
 
-    def log_prior(self, theta: Any, rows: Any) -> Array:
-        """All else; the rows must not matter."""
+    def log_prior(self, theta: PyTree, rows: PyTree) -> Array:
+        """Return the log density of all else; the rows must not matter."""
 
-    def deterministic(self, theta: Any, rows: Any) -> dict[str, Array]:
-        """What the model computes of θ, and maybe of rows, by name."""
-
-
-def few_and_one(rows: Rows) -> tuple[Batch, Batch]:
-    """The first few rows, and the last."""
-    return rows.take(np.arange(min(FEW_ROWS, len(rows)))), rows.take(np.array([len(rows) - 1]))
+    def deterministic(self, theta: PyTree, rows: PyTree) -> dict[str, Array]:
+        """Return what the model computes of θ, and maybe of rows, by name."""
 
 
-def count_of(rows: Any) -> int:
-    """How many rows they are."""
-    return int(jax.tree.leaves(rows)[0].shape[0])
+def take_few_and_last(rows: Rows) -> tuple[Batch, Batch]:
+    """Return the first few rows, and the last."""
+    return rows.take(np.arange(min(ROWWISE_ROWS, len(rows)))), rows.take(np.array([len(rows) - 1]))
 
 
-def of_no_row(
-    model: Adapter, init: Any, few: Any, last: Any, users_model: Callable[[str], AbstractContextManager[None]]
+def find_derived_names(
+    model: AdaptedFunctions, init: PyTree, few: PyTree, last: PyTree, report_errors: Callable[[str], AbstractContextManager[None]]
 ) -> list[str]:
-    """Names of what is deterministic and no row's; refuses rows' terms or a prior that lean on other rows."""
+    """Return the names of deterministic values that depend on no row.
+
+    Refuse a model if a row's term, or the prior, changes with other rows.
+    """
 
     @jax.jit  # as a whole: one by one, JAX compiles every operation of the model
-    def compare(theta: Any) -> Any:
+    def compare(theta: PyTree) -> PyTree:
         alone = jax.vmap(lambda row: model.log_likelihood(theta, row))(jax.tree.map(lambda leaf: leaf[:, None], few))
         terms = model.log_likelihood(theta, few), alone[:, 0]
         others = ((model.log_prior(theta, rows), model.deterministic(theta, rows)) for rows in (few, last))
         return terms, *others
 
-    with users_model("some rows of data"):
+    with report_errors("some rows of data"):
         terms, (prior, one), (prior_of_another, other) = compare(init)
-    if not same(*terms):
+    if not is_same(*terms):
         raise ModelError(
-            "The log-likelihood of a row changes with the rows that it comes with, as where the model takes a mean of "
-            "a column. lwa reads some rows at a time: compute what all rows share first, and pass it as a constant, "
-            "or as a column."
+            "The log-likelihood of a row changes with the rows that it comes with, as if the model takes the mean of a "
+            "column. lwa reads some rows at a time: compute what all rows share first, and pass it as a constant, or "
+            "as a column."
         )
-    if not same(prior, prior_of_another):
+    if not is_same(prior, prior_of_another):
         raise ModelError(
-            "The log density of what is no observation of a row changes with the rows: a prior, a factor or a "
+            "The log density of what is not an observation of a row changes with the rows: a prior, a factor or a "
             "potential depends on data. Pass what it needs of them as a constant."
         )
-    return [name for name in one if same(one[name], other[name])]
+    return [name for name in one if is_same(one[name], other[name])]
 
 
-def same(one: Any, other: Any) -> bool:
-    """Whether they are the same up to rounding."""
+def is_same(one: ArrayLike, other: ArrayLike) -> bool:
+    """Return whether two arrays are the same up to rounding."""
     one, other = np.asarray(one), np.asarray(other)
-    return one.shape == other.shape and np.allclose(one, other, rtol=ROUNDING, atol=ROUNDING, equal_nan=True)
+    return one.shape == other.shape and np.allclose(
+        one, other, rtol=ROWWISE_ROUNDING, atol=ROWWISE_ROUNDING, equal_nan=True
+    )
 
 
-def quoted(names: Any) -> str:
-    """Names as messages have them."""
+def quote_names(names: Iterable[str]) -> str:
+    """Return names in quotes, for messages."""
     return ", ".join(map(repr, names)) or "none"

@@ -8,16 +8,15 @@ from jax import Array
 from jaxtyping import Float64, PyTree
 from numpy.typing import NDArray
 
-from lwa.rows.passes import power_of_two
-from lwa.rows.passes import unit_length
+from lwa.rows.passes import count_unit_rows, floor_power_of_two
 
 type Vector = Float64[np.ndarray, " d"]
 """A flat θ, or one number per parameter."""
 type Vectors = Float64[np.ndarray, "M d"]
 """Many flat θ."""
 type Matrix = Float64[np.ndarray, "d d"]
-type Precision = type[np.floating]
-type Numbers = Float64[np.ndarray, " m"]
+type FloatType = type[np.floating]
+type RowNumbers = Float64[np.ndarray, " m"]
 """One number per row, or per θ."""
 
 BLOCK_ROWS = 16_384
@@ -56,7 +55,7 @@ class Places[A: Array | NDArray[np.float64]](NamedTuple):
         """The number of points, starts and proposals together."""
         return len(self.points) + len(self.starts) + len(self.proposals)
 
-    def cast(self, precision: Precision) -> "Places[A]":
+    def cast(self, precision: FloatType) -> "Places[A]":
         """Return the places in another precision."""
         return jax.tree.map(lambda part: part.astype(precision), self)
 
@@ -76,8 +75,8 @@ type AnyScores = ScoreSums[Array] | NumpyScores
 
 def block_size(of: object) -> int:
     """Return how many rows, or units of several rows, one compiled evaluation takes."""
-    length = unit_length(of)
-    return BLOCK_ROWS if length == 1 else power_of_two(UNIT_ROWS // length)
+    length = count_unit_rows(of)
+    return BLOCK_ROWS if length == 1 else floor_power_of_two(UNIT_ROWS // length)
 
 
 def split_into_blocks(batch: PyTree) -> list[PyTree]:

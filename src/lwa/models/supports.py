@@ -1,17 +1,17 @@
-"""Where parameters live: constraints, and the maps between their values and the real numbers that kernels move.
+"""Constraints of parameters, and the maps between constrained values and the real numbers that kernels move.
 
-The maps and their Jacobians are NumPyro's, which is loaded only where a model has constraints.
+The maps and their Jacobians are NumPyro's, which is loaded only if a model has constraints.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from lwa.errors import ModelError
 
@@ -30,7 +30,7 @@ CONSTRAINTS = {
         "a lower triangular matrix with a positive diagonal and rows of length 1",
     ),
 }
-"""The names that a model may give: what NumPyro calls it, and what its values are."""
+"""The names that a model may use: NumPyro's name, and what the values are."""
 SYNONYMS = {
     "reals": "real",
     "nonnegative": "positive",
@@ -46,60 +46,81 @@ SHAPE_HINTS = {
     1: "Its last axis must be a vector of at least two entries. ",
     2: "Its last two axes must be a square matrix, larger than 1 x 1 for correlations. ",
 }
-"""What a shape lacks, by the constraint's number of axes."""
+"""Which shapes a constraint needs, by its number of axes."""
 SUPPORT_ROUNDING = 1e-5
-"""By how much values may miss their support, as a share of the event's size: draws made in float32 are welcome."""
+"""How far values may be from their support, as a share of the event's size: draws may come in float32."""
+
+
+class ConstraintLike(Protocol):
+    """NumPyro's constraint of a parameter."""
+
+    event_dim: int
+
+
+class Transform(Protocol):
+    """NumPyro's map from real numbers onto a constraint's values."""
+
+    def __call__(self, x: Array) -> Array:
+        """Return the values at `x`."""
+
+    def inv(self, y: Array) -> Array:
+        """Return the real numbers of values."""
+
+    def log_abs_det_jacobian(self, x: Array, y: Array) -> Array:
+        """Return log |∂y/∂x|."""
 
 
 @dataclass(frozen=True, eq=False)
 class Support:
-    """Where one parameter lives; `transform` maps arrays of `free_shape`, any real numbers, onto it."""
+    """The support of one parameter; `transform` maps real numbers in an array of `free_shape` onto it."""
 
     shape: tuple[int, ...]
     free_shape: tuple[int, ...]
     words: str
-    constraint: Any = None  # NumPyro's; None for real numbers, which nothing maps
-    transform: Any = None
+    constraint: ConstraintLike | None = None  # None for real numbers, which nothing maps
+    transform: Transform | None = None
 
     @property
     def is_mapped(self) -> bool:
-        """Whether the parameter is not just real numbers."""
+        """Whether the parameter is constrained."""
         return self.transform is not None
 
     @property
     def size(self) -> int:
-        """Entries of the flat vector: a simplex of K has K - 1, a K × K covariance K (K + 1) / 2."""
+        """Entries in the flat vector: a simplex of K has K - 1, a K × K covariance K (K + 1) / 2."""
         return int(np.prod(self.free_shape))
 
     def constrain(self, free: Array) -> Array:
-        """The parameter's value at `free`, in its precision."""
+        """Return the parameter's value at `free`, in its precision."""
         if self.transform is None:
             return free
         free = jnp.asarray(free)
-        return self.transform(self._held(free)).astype(free.dtype)
+        return self.transform(self._in_default_precision(free)).astype(free.dtype)
 
     def log_jacobian(self, free: Array) -> Array:
-        """log |∂ value / ∂ free|, of all entries together."""
+        """Return log |∂ value / ∂ free| of all entries together."""
+        assert self.transform is not None
         free = jnp.asarray(free)
-        held = self._held(free)
+        held = self._in_default_precision(free)
         return self.transform.log_abs_det_jacobian(held, self.transform(held)).sum().astype(free.dtype)
 
-    def _held(self, free: Array) -> Array:
+    def _in_default_precision(self, free: Array) -> Array:
         # NumPyro's maps of vectors and matrices mix in constants of JAX's default precision, and some refuse another.
-        # Those of single numbers keep the one that they are given, and keep inside the support as it rounds.
+        # Those of single numbers keep the precision that they are given, and stay inside the support as it rounds.
+        assert self.constraint is not None
         return free if self.constraint.event_dim == 0 else free.astype(jnp.result_type(float))
 
-    def free(self, values: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Values `(..., *shape)` as `(..., size)` real numbers in float64, and which of them lie in the support.
+    def free(self, values: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return values `(..., *shape)` as `(..., size)` real numbers in float64, and which of them lie in the support.
 
         Boundaries do not: they lie infinitely far away.
         """
         values = np.asarray(values, np.float64)
         lead = values.shape[: values.ndim - len(self.shape)]
-        if self.transform is None:
+        if self.transform is None or self.constraint is None:
             return values.reshape(*lead, self.size), np.ones(lead, bool)
         with jax.enable_x64(True):
-            found = self._inverse(jnp.asarray(values))
+            found = invert(self.transform, jnp.asarray(values))
             free, back = np.asarray(found).reshape(*lead, self.size), np.asarray(self.transform(found))
         inside = np.isfinite(free).all(-1)
         if events := self.constraint.event_dim:  # a matrix that is not symmetric has an inverse, that of another one
@@ -108,15 +129,6 @@ class Support:
                 slack = SUPPORT_ROUNDING * np.abs(values).sum(axes, keepdims=True) + 1e-12
                 inside &= (np.abs(back - values) <= slack).reshape(*lead, -1).all(-1)
         return free, inside
-
-    def _inverse(self, values: Array) -> Array:
-        from numpyro.distributions.transforms import StickBreakingTransform
-
-        if isinstance(self.transform, StickBreakingTransform):
-            # NumPyro takes what is left of the stick as 1 - cumsum, which loses small shares to rounding.
-            left = jnp.cumsum(values[..., :0:-1], axis=-1)[..., ::-1]
-            return jnp.log(values[..., :-1] / left) + jnp.log(jnp.arange(left.shape[-1], 0, -1))
-        return self.transform.inv(values)
 
     @property
     def form(self) -> str:
@@ -134,32 +146,43 @@ class Support:
         )
 
 
-def find_supports(shapes: Mapping[str, tuple[int, ...]], constraints: Any) -> dict[str, Support]:
-    """Where each parameter lives, in the order of the flat vector.
+def invert(transform: Transform, values: Array) -> Array:
+    """Return the real numbers that a transform maps to these values."""
+    from numpyro.distributions.transforms import StickBreakingTransform
+
+    if isinstance(transform, StickBreakingTransform):
+        # NumPyro takes what is left of the stick as 1 - cumsum, which loses small shares to rounding.
+        left = jnp.cumsum(values[..., :0:-1], axis=-1)[..., ::-1]
+        return jnp.log(values[..., :-1] / left) + jnp.log(jnp.arange(left.shape[-1], 0, -1))
+    return transform.inv(values)
+
+
+def find_supports(shapes: Mapping[str, tuple[int, ...]], constraints: object) -> dict[str, Support]:
+    """Return the support of each parameter, in the order of the flat vector.
 
     Raises
     ------
     ModelError
-        Where a constraint is not known, is no parameter's, or does not fit its shape.
+        If a constraint is unknown, names no parameter, or does not fit the parameter's shape.
     """
     if constraints is None:
         constraints = {}
     if not isinstance(constraints, Mapping):
         raise ModelError(
-            f"constraints={constraints!r} is no dict. Pass constraints by the parameters' names, such as "
+            f"constraints={constraints!r} is not a dict. Pass constraints by the parameters' names, such as "
             "{'sigma': 'positive'}; a theta that is one bare array is named 'theta'."
         )
     for name in constraints:
         if name not in shapes:
             raise ModelError(
-                f"constraints names {name!r}, which is no parameter. Valid: {', '.join(map(repr, shapes))}. Pass "
+                f"constraints names {name!r}, which is not a parameter. Valid: {', '.join(map(repr, shapes))}. Pass "
                 "constraints={'" + next(iter(shapes), "sigma") + "': 'positive'}, for example."
             )
     return {name: build_support(name, shape, constraints.get(name, "real")) for name, shape in shapes.items()}
 
 
-def build_support(name: str, shape: tuple[int, ...], constraint: Any) -> Support:
-    """Where one parameter lives: `constraint` is a name or NumPyro's own object."""
+def build_support(name: str, shape: tuple[int, ...], constraint: object) -> Support:
+    """Return the support of one parameter; `constraint` is a name or a NumPyro constraint."""
     known = SYNONYMS.get(constraint, constraint) if isinstance(constraint, str) else None
     if known == "real":
         return Support(shape, shape, CONSTRAINTS["real"][1])

@@ -1,33 +1,33 @@
-"""A few passes more: draws of a calibrated run, corrected by the full posterior until none of its error is left."""
+"""`fit.polish`: correct draws of a calibrated run by the full posterior, in a few more passes over all rows."""
 
-import warnings
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import Bool, Float64
 
 from lwa.backend.random import Purpose
-from lwa.engine.exact import Corrected, Streams, Surrogate, correct
 from lwa.engine.problem import Problem
-from lwa.errors import LwaWarning
+from lwa.engine.exact import Corrected, Streams, Surrogate, correct
+from lwa.errors import warn
+from lwa.kernels.kernel import Tuning
 from lwa.models.user_calls import is_theirs
 from lwa.user.progress import Display, catch_interrupts
 
 MOVES_PER_PASS = 10
-"""On the surrogate between two passes: enough for the Gaussian proposals to forget, and cheap beside a pass."""
+"""Moves on the surrogate between two passes: enough for Gaussian proposals to forget, and cheap beside a pass."""
 
 
 class Polished(NamedTuple):
-    """What came of it; arrays are `(chains, draws, ...)`."""
+    """Corrected draws, and what happened to them."""
 
-    theta: NDArray[np.float64]
-    log_posterior: NDArray[np.float64]
-    acceptance: NDArray[np.float64]  # mean over the passes
-    accepted: NDArray[np.bool_]  # in the last
-    refreshed: NDArray[np.float64]
-    distance: NDArray[np.float64]
+    theta: Float64[np.ndarray, "chains draws d"]
+    log_posterior: Float64[np.ndarray, "chains draws"]
+    acceptance: Float64[np.ndarray, "chains draws"]  # mean over the passes
+    accepted: Bool[np.ndarray, "chains draws"]  # in the last pass
+    refreshed: Float64[np.ndarray, "chains draws"]
+    distance: Float64[np.ndarray, "chains draws"]
     passes: int
 
 
@@ -36,16 +36,20 @@ class Polisher:
     """What a run must leave behind for its draws to be corrected later."""
 
     problem: Problem
-    tuning: Any  # every chain's
+    tuning: Tuning  # of every chain
 
-    def __call__(self, theta: NDArray[np.float64], passes: int, used: int, display: Display) -> Polished:
-        """`passes` corrections of all draws `(chains, draws, d)`, fewer where Ctrl-C ends it."""
+    def __call__(
+        self, theta: Float64[np.ndarray, "chains draws d"], passes: int, used: int, display: Display
+    ) -> Polished:
+        """Correct all draws `passes` times, less often if Ctrl-C ends it; `used` passes were made before."""
         chains, draws, d = theta.shape
         rows = len(self.problem.subsets.rows)
         display.say(f"Correcting {chains * draws} draws by all {rows:,} rows, {passes} times, and scoring them first.")
         streams = Streams(Purpose.POLISH_SUBSET, Purpose.POLISH_THETA, Purpose.POLISH, used)
         with jax.enable_x64(True), catch_interrupts() as interruption:
-            surrogate = Surrogate(self.problem, range(chains), theta.reshape(-1, d), self.tuning, MOVES_PER_PASS, streams)
+            surrogate = Surrogate(
+                self.problem, range(chains), theta.reshape(-1, d), self.tuning, steps=MOVES_PER_PASS, streams=streams
+            )
             values, made = None, list[Corrected]()
             while len(made) < passes and not (interruption.asked and made):
                 try:
@@ -53,17 +57,18 @@ class Polisher:
                 except Exception as error:
                     if not made or is_theirs(error):
                         raise
-                    warnings.warn(
-                        f"{type(error).__name__} after {len(made)} of {passes} passes, which are kept: {error}",
-                        LwaWarning,
-                        stacklevel=3,
-                    )
+                    warn(f"{type(error).__name__} after {len(made)} of {passes} passes, which are kept: {error}")
                     break
                 made.append(done[0])
                 rate = np.mean([one.acceptance.mean() for one in made])
                 display.show("passes", len(made), passes, f"corrections accepted {rate:.3f}")
         last = jax.tree.map(lambda leaf: leaf.reshape(chains, draws, *leaf.shape[1:]), made[-1])
-        acceptance = np.mean([one.acceptance for one in made], axis=0).reshape(chains, draws)
         return Polished(
-            last.theta, last.log_posterior, acceptance, last.accepted, last.refreshed, last.distance, len(made)
+            theta=last.theta,
+            log_posterior=last.log_posterior,
+            acceptance=np.mean([one.acceptance for one in made], axis=0).reshape(chains, draws),
+            accepted=last.accepted,
+            refreshed=last.refreshed,
+            distance=last.distance,
+            passes=len(made),
         )

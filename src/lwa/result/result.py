@@ -1,8 +1,8 @@
-"""What a run gives back: draws, what happened while they were drawn, and how to repeat it."""
+"""What a run returns: draws, what happened while they were made, and how to repeat the run."""
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,109 +13,123 @@ from numpy.typing import NDArray
 
 from lwa.errors import InputError, RunFolderError
 from lwa.storage.run_folder import find_kept_files, read_run, write_run
+from lwa.user.validate import is_whole, require_whole
 
 if TYPE_CHECKING:
+    import pandas
     import xarray
 
+    from lwa.data.data import Data
     from lwa.diagnostics.certificate import Certificate
-    from lwa.diagnostics.running import RunningSummary
     from lwa.diagnostics.table import Table
+    from lwa.executors import Executor
+    from lwa.models.model import Model
+    from lwa.result.polish import Polished
+    from lwa.user.progress import Display
 
+type DrawsByName = Mapping[str, NDArray[Any]]
+"""Arrays `(chains, draws, *shape)` by name."""
+type Polish = Callable[[NDArray[np.float64], int, int, Display], Polished]
+"""Corrects draws `(chains, draws, d)`, given the number of passes, the number made before, and the display."""
 
 MOST_POLISHED = 1000
-"""Draws that `fit.polish` corrects in all unless told otherwise: a pass scores every one of them on every row."""
+"""Draws in all that `fit.polish` corrects by default: a pass scores every one of them on every row."""
 FEWEST_OF_ARVIZ = 4
-"""Draws a chain with which ArviZ has anything to say of mixing."""
+"""Draws per chain that ArviZ needs for R-hat and effective draws."""
 RUNNING_GROUP = "running_summary"
-"""The group of the summary of all draws, in a table of one row."""
+"""The group of the summary of all draws: a table of one row."""
 UNCONSTRAINED_GROUP = "unconstrained_posterior"
-"""The group of the draws as kernels moved them, as ArviZ calls it."""
+"""ArviZ's name for the group of the draws as kernels moved them."""
 WARMUP_GROUP, WARMUP_STATS_GROUP = "warmup_posterior", "warmup_sample_stats"
-"""The groups of the path of tune."""
+"""The groups of the moves of tune."""
 
 
 class Origin(NamedTuple):
-    """What a run came from, which a saved one does not keep."""
+    """The model and data of a run, which a saved run does not keep."""
 
-    model: Any
-    rows: Any
-    polish: Any  # (theta, passes, passes made before, display) -> Polished
+    model: "Model"
+    rows: "Data"
+    polish: Polish
 
 
 class Home(NamedTuple):
-    """Where the draws of a run lie that was kept on disk while it went on."""
+    """The folder that kept the draws of a run while they were made."""
 
     folder: Path
-    segment: dict[str, Any] | None  # None: they were summarised, and only the state of the run is there
+    segment: dict[str, Any] | None  # None if the run kept only a summary of its draws
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """Draws of θ and how they came about; made by `lwa.sample` or `lwa.load`.
+    """Draws of the parameters θ and how they were made; returned by `lwa.sample` and `lwa.load`.
 
     Attributes
     ----------
     posterior, sample_stats
         Arrays `(chain, draw, *shape)` by name.
     attributes
-        Seed, settings, versions, fingerprint of the data, costs, warnings and certificate: all that JSON can hold.
+        Seed, settings, versions, fingerprint of the data, costs, warnings and certificate, as JSON can hold them.
     dims, coords
         Names and labels of the parameters' own axes.
     unconstrained
-        Where the model has constraints: arrays `(chain, draw, size)` by name, the numbers that the kernels moved, of
-        which `posterior` is the image. None where it has none, and both are the same.
+        If the model has constraints: arrays `(chain, draw, size)` by name, the numbers that the kernels moved, of
+        which `posterior` is the image. None if it has none, since both are the same.
     warmup, warmup_stats
-        With `keep_tune=True` the path of tune, as `posterior` and `sample_stats` have the draws; else None.
-        `attributes["tune_clock"]` says when each part of it was there.
+        With `keep_tune=True` the moves of tune, in the form of `posterior` and `sample_stats`; else None.
+        `attributes["tune_clock"]` has the time of each part.
     running
-        With `keep="summary"` the summary of all draws (`lwa.diagnostics.running`), of which `posterior` has the last
-        few; else None.
+        With `keep="summary"` the summary of all draws (`lwa.diagnostics.running`), of which `posterior` has only the
+        last few; else None.
     """
 
-    posterior: Mapping[str, NDArray[Any]]
-    sample_stats: Mapping[str, NDArray[Any]]
+    posterior: DrawsByName
+    sample_stats: DrawsByName
     attributes: Mapping[str, Any]
     dims: Mapping[str, list[str]]
     coords: Mapping[str, list[Any]]
     origin: Origin | None = None
-    unconstrained: Mapping[str, NDArray[Any]] | None = None
-    warmup: Mapping[str, NDArray[Any]] | None = None
-    warmup_stats: Mapping[str, NDArray[Any]] | None = None
+    unconstrained: DrawsByName | None = None
+    warmup: DrawsByName | None = None
+    warmup_stats: DrawsByName | None = None
     home: Home | None = None
     running: "Running | None" = None
 
     @property
     def draws(self) -> int:
-        """Kept draws a chain."""
+        """Kept draws per chain."""
         return int(next(iter(self.posterior.values())).shape[1])
+
+    @property
+    def _chains(self) -> int:
+        return len(next(iter(self.posterior.values())))
 
     @cached_property
     def idata(self) -> "xarray.DataTree":
-        """A DataTree with the groups `posterior` and `sample_stats`, which ArviZ reads as it is.
+        """An `xarray.DataTree` with the groups `posterior` and `sample_stats`, for ArviZ.
 
-        Where the model has constraints, the draws before they were mapped are a group `unconstrained_posterior`; with
-        `keep_tune=True` the path of tune is `warmup_posterior` and `warmup_sample_stats`.
+        If the model has constraints, the unconstrained draws are the group `unconstrained_posterior`. With
+        `keep_tune=True` the moves of tune are `warmup_posterior` and `warmup_sample_stats`.
         """
         import xarray
 
         flat = {key: _as_attribute(value) for key, value in self.attributes.items()}
 
-        def dataset(variables: Mapping[str, NDArray[Any]], axes_of: Any = self._axes) -> "xarray.Dataset":
+        def build(variables: DrawsByName, axes: Callable[[str, int], list[str]] = self._axes) -> "xarray.Dataset":
             arrays = {
-                name: (("chain", "draw", *axes_of(name, values.ndim - 2)), values) for name, values in variables.items()
+                name: (("chain", "draw", *axes(name, values.ndim - 2)), values) for name, values in variables.items()
             }
             chains, draws = next(iter(variables.values())).shape[:2]
-            used = {axis for axes, _ in arrays.values() for axis in axes}
+            used = {axis for names, _ in arrays.values() for axis in names}
             labels = {axis: values for axis, values in self.coords.items() if axis in used}
             return xarray.Dataset(
                 arrays, coords={"chain": np.arange(chains), "draw": np.arange(draws), **labels}, attrs=flat
             )
 
-        groups = {"posterior": dataset(self.posterior), "sample_stats": dataset(self.sample_stats)}
+        groups = {"posterior": build(self.posterior), "sample_stats": build(self.sample_stats)}
         if self.unconstrained is not None:
-            groups[UNCONSTRAINED_GROUP] = dataset(self.unconstrained, lambda name, _: [name_free_axis(name)])
+            groups[UNCONSTRAINED_GROUP] = build(self.unconstrained, lambda name, _: [name_free_axis(name)])
         if self.warmup is not None and self.warmup_stats is not None:
-            groups |= {WARMUP_GROUP: dataset(self.warmup), WARMUP_STATS_GROUP: dataset(self.warmup_stats)}
+            groups |= {WARMUP_GROUP: build(self.warmup), WARMUP_STATS_GROUP: build(self.warmup_stats)}
         tree = xarray.DataTree.from_dict(groups)
         tree.attrs.update(flat)
         return tree
@@ -123,28 +137,27 @@ class Result:
     def _axes(self, name: str, count: int) -> list[str]:
         return list(self.dims.get(name, [f"{name}_dim_{i}" for i in range(count)]))
 
-    def summary(self, **options: Any) -> Any:
-        """ArviZ's table: mean, sd, intervals, effective draws, R-hat. Options are those of `arviz.summary`.
+    def summary(self, **options: object) -> "pandas.DataFrame | Table":
+        """Return ArviZ's table: mean, sd, intervals, effective draws, R-hat. Options are those of `arviz.summary`.
 
-        A pandas.DataFrame. Where ArviZ is not installed, only a summary of the draws was kept, or many chains have too
-        few draws for it, it is a `lwa.diagnostics.table.Table` of lwa's own numbers, which says so; it takes no
-        options.
+        The table is a pandas.DataFrame. If the run kept only a summary of the draws, or if many chains have too few
+        draws for ArviZ, it is a `lwa.diagnostics.table.Table`, whose note says so; it takes no options.
         """
         if self.draws == 0:
             raise InputError(f"There are no draws to summarise: {self.attributes.get('stopped', 'none were kept')}.")
         from lwa.diagnostics.running import MANY_CHAINS
 
-        chains = len(next(iter(self.posterior.values())))
-        if self.running is not None or (chains > MANY_CHAINS and self.draws < FEWEST_OF_ARVIZ):
-            return self.own_table(f"ArviZ needs {FEWEST_OF_ARVIZ} draws a chain")
-        try:
-            import arviz_stats  # all of `arviz` would bring its plots along
-        except ImportError:
-            return self.own_table("ArviZ is not installed")
+        if self.running is not None or (self._chains > MANY_CHAINS and self.draws < FEWEST_OF_ARVIZ):
+            return self.own_table(f"ArviZ needs {FEWEST_OF_ARVIZ} draws per chain")
+        import arviz_stats  # all of `arviz` would import its plots, in 2.9 s
+
         return arviz_stats.summary(self.idata, **options)
 
-    def own_table(self, why: str = "Chains are many") -> "Table":
-        """The same without ArviZ, and why: of all draws where they were summarised; of many chains nested R-hat."""
+    def own_table(self, why: str = "ArviZ is made for few long chains") -> "Table":
+        """Return lwa's table for many short chains, with nested R-hat; of all draws if the run summarised them.
+
+        `why` begins the note of the table: the reason that it is not ArviZ's.
+        """
         from lwa.diagnostics.table import name_scalars, tabulate_draws, tabulate_summary
 
         names = name_scalars(self.posterior, self.dims, self.coords)
@@ -154,33 +167,31 @@ class Result:
 
     @property
     def _superchains(self) -> int:
-        """How many there are: as chains began, else as many as so many chains make."""
+        """Groups of chains that shared a start; the default for so many chains if that was not recorded."""
         from lwa.diagnostics.running import count_superchains
 
-        chains = len(next(iter(self.posterior.values())))
-        return int(self.attributes.get("superchains") or count_superchains(chains))
+        return int(self.attributes.get("superchains") or count_superchains(self._chains))
 
     def nested_rhat(self, superchains: int | None = None) -> dict[str, NDArray[np.float64]]:
-        """Nested R-hat of every parameter, by name: near 1 once chains have forgotten where they began.
+        """Return nested R-hat of every parameter, by name: near 1 once chains have forgotten where they began.
 
-        Made for many short chains (Margossian et al., 2022): chains are grouped into superchains, neighbours together,
-        and the variance between these is compared with that inside them. It tells something only where the chains of
-        one began at the same place, and superchains at different ones. So it is with more than 64 chains, unless
-        `initvals` was passed. Of a run that kept a summary it is that of all draws.
+        It is made for many short chains (Margossian et al., 2022): neighbouring chains form superchains, and the
+        variance between superchains is compared with the variance inside them. This is informative only if the chains
+        of one superchain began at the same place, and superchains at different places. `lwa.sample` arranges that with
+        more than 64 chains, unless `initvals` was passed. If the run kept a summary, it covers all draws.
 
         Parameters
         ----------
         superchains
-            How many there are; 16 where chains are more than 64, else each chain is its own.
+            Their number; if None, 16 with more than 64 chains, else each chain is its own.
         """
         from lwa.diagnostics.running import collect_moments, compute_nested_rhat
 
-        chains = len(next(iter(self.posterior.values())))
         if superchains is None:
             superchains = self._superchains
-        if isinstance(superchains, bool) or not isinstance(superchains, int) or not 2 <= superchains <= chains:
+        if not is_whole(superchains, least=2) or superchains > self._chains:
             raise InputError(
-                f"superchains={superchains!r} must be a whole number from 2 to {chains}, the number of chains. "
+                f"superchains={superchains!r} must be a whole number from 2 to {self._chains}, the number of chains. "
                 "Pass superchains=16, for example, or leave it out."
             )
         if self.draws == 0:
@@ -194,8 +205,10 @@ class Result:
             for (name, values), part in zip(self.posterior.items(), parts, strict=True)
         }
 
-    def certify(self, **options: Any) -> "Certificate":
-        """How far are these draws from the posterior of all rows? Kept with them, as `fit.certificate`.
+    def certify(
+        self, *, points: int | None = None, progress: bool = True, executor: "Executor | None" = None
+    ) -> "Certificate":
+        """Measure how far these draws are from the posterior of all rows, and keep the answer as `fit.certificate`.
 
         Options are those of `lwa.certify`.
         """
@@ -203,25 +216,26 @@ class Result:
             raise InputError("A saved run keeps no model and no data. Pass them: lwa.certify(model, data, fit).")
         from lwa.diagnostics.certify import certify
 
-        found = certify(self.origin.model, self.origin.rows, self, **options)
+        model, rows = self.origin.model, self.origin.rows
+        found = certify(model, rows, self, points=points, progress=progress, executor=executor)
         self._keep("certificate", found.as_dict())
         return found
 
     def polish(self, passes: int = 5, *, draws: int | None = None, progress: bool = True) -> "Result":
-        """Correct draws by the full posterior: after so many passes over all rows they are draws of it.
+        """Correct draws by the full posterior, in so many passes over all rows.
 
-        Each pass moves every draw on the target given its chain's subset and accepts or refuses the outcome by all
-        rows (surrogate transitions), which leaves the full posterior invariant. In the bulk, what the calibrated target
-        was off shrinks by the share refused at each pass; a draw far out in a tail may need many.
+        Each pass moves every draw on the target of its chain's subset and accepts or refuses the outcome by all rows
+        (surrogate transitions), which leaves the full posterior invariant. In the bulk, each pass multiplies the error
+        of the calibrated target by the share of moves refused; a draw far out in a tail may need many passes.
 
         Parameters
         ----------
         passes
-            Corrections; one pass more scores the draws first.
+            Number of corrections; one more pass scores the draws first.
         draws
-            Draws a chain to correct, spread evenly over those kept; at most 1000 in all when not given.
+            Draws per chain to correct, spread evenly over those kept; at most 1000 in all if None.
         progress
-            Show what is going on. Ctrl-C ends it after the pass at hand.
+            Show a bar. Ctrl-C ends the correction after the current pass.
 
         Returns
         -------
@@ -230,14 +244,14 @@ class Result:
         """
         if self.origin is None:
             raise InputError("A saved run keeps no model and no data, so it cannot be polished. Sample again with it.")
-        for name, value in (("passes", passes), ("draws", draws)):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1):
-                raise InputError(f"{name}={value!r} must be a whole number >= 1. Pass passes=5, for example.")
+        require_whole("passes", passes, least=1, example=5)
+        if draws is not None:
+            require_whole("draws", draws, least=1, example=100)
         if self.draws == 0:
             raise InputError("There are no draws to polish.")
         from lwa.user.progress import Display
 
-        chains = len(next(iter(self.posterior.values())))
+        chains = self._chains
         count = min(self.draws, max(1, MOST_POLISHED // chains) if draws is None else draws)
         kept = np.linspace(0, self.draws - 1, count).round().astype(int)
         moved = self.posterior if self.unconstrained is None else self.unconstrained
@@ -254,14 +268,14 @@ class Result:
             "subset_distance": done.distance,
             "n_rows_read": np.full(done.acceptance.shape, done.passes * len(self.origin.rows), np.int64),
         }
-        told = {"polish_passes": used + done.passes, "polish_acceptance": float(done.acceptance.mean())}
+        polished = {"polish_passes": used + done.passes, "polish_acceptance": float(done.acceptance.mean())}
         before = {name: value for name, value in self.attributes.items() if name != "certificate"}
         model = self.origin.model
         return replace(
             self,
             posterior=model.with_derived(done.theta),
             sample_stats=stats,
-            attributes=before | told,
+            attributes=before | polished,
             unconstrained=model.free_by_name(done.theta) if model.constrained else None,
             home=None,
             running=None,
@@ -269,23 +283,27 @@ class Result:
 
     @property
     def certificate(self) -> "Certificate | None":
-        """What `fit.certify()` found last, also after the run was saved and loaded; None if it was never called."""
+        """The last certificate of `fit.certify()`, saved with the run; None if it was never called."""
         from lwa.diagnostics.certificate import Certificate
 
         kept = self.attributes.get("certificate")
         return None if kept is None else Certificate.from_dict(kept)
 
-    def _keep(self, key: str, value: Any) -> None:
-        """One more attribute, in `idata` too if that was built before: others may hold it and have added to it."""
+    def _keep(self, key: str, value: object) -> None:
+        """Add an attribute, also to `idata` if that exists: others may hold it and have added to it."""
         object.__setattr__(self, "attributes", {**self.attributes, key: value})
         if "idata" in self.__dict__:
             for group in self.idata.subtree:
                 group.attrs[key] = _as_attribute(value)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the run to a folder that `lwa.load` reads; where it was kept while it went on, its draws are there."""
+        """Write the run to a folder that `lwa.load` reads. Draws that a checkpoint already wrote there are kept."""
         at_home = self.home is not None and Path(folder).absolute() == self.home.folder.absolute()
-        draws = {"posterior": self.posterior, "sample_stats": self.sample_stats, UNCONSTRAINED_GROUP: self.unconstrained}
+        draws = {
+            "posterior": self.posterior,
+            "sample_stats": self.sample_stats,
+            UNCONSTRAINED_GROUP: self.unconstrained,
+        }
         path = {WARMUP_GROUP: self.warmup, WARMUP_STATS_GROUP: self.warmup_stats}
         tables = [
             {f"{group}/{name}": values for group, held in groups.items() for name, values in (held or {}).items()}
@@ -303,28 +321,30 @@ class Result:
         return write_run(folder, [table for table in tables if table], description, already)
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:
-        """Write one page of HTML that needs nothing else, and return its path; `report.html` where none is given.
+        """Write one self-contained page of HTML and return its path; `report.html` if None.
 
-        The certificate's verdict first, then the table, intervals and densities, chains, the story of the subsets,
-        autocorrelations, warnings, settings and the call that repeats the run. A file that is no report is left alone.
+        The page shows the certificate's verdict, the table, intervals and densities, chains, subsets,
+        autocorrelations, warnings, settings and the call that repeats the run. It never overwrites a file that is not
+        a report.
         """
         from lwa.result.report.page import write_report
 
         return write_report(self, path)
 
     def to_netcdf(self, path: str | os.PathLike[str]) -> Path:
-        """Write one NetCDF file, for ArviZ and xarray anywhere."""
+        """Write one NetCDF file that ArviZ and xarray read."""
         self.idata.to_netcdf(path, engine="h5netcdf")
         return Path(path)
 
     def __repr__(self) -> str:
-        """Sizes, cost and warnings at a glance."""
-        chains = next(iter(self.posterior.values())).shape[0]
-        lines = [f"lwa.Result: {chains} chains x {self.draws} draws of {', '.join(self.posterior)}"]
+        """Return sizes, cost and warnings."""
+        lines = [f"lwa.Result: {self._chains} chains x {self.draws} draws of {', '.join(self.posterior)}"]
         if self.running is not None:
-            lines.append(f"  summarised: {int(self.running.moments.count):,} draws a chain, these being the last")
-        told = [("target", "target"), ("subset_size", "subset size"), ("seconds", "seconds"), ("stopped", "stopped")]
-        lines += [f"  {label}: {self.attributes[key]}" for key, label in told if self.attributes.get(key)]
+            lines.append(
+                f"  summarised: {int(self.running.moments.count):,} draws per chain, of which these are the last"
+            )
+        shown = [("target", "target"), ("subset_size", "subset size"), ("seconds", "seconds"), ("stopped", "stopped")]
+        lines += [f"  {label}: {self.attributes[key]}" for key, label in shown if self.attributes.get(key)]
         if kept := self.attributes.get("certificate"):
             lines.append(f"  certificate: {kept['verdict'].split('. ')[0].rstrip('.')}")
         lines += [f"  warning: {warning}" for warning in self.attributes.get("warnings", [])]
@@ -332,18 +352,19 @@ class Result:
 
 
 def name_free_axis(name: str) -> str:
-    """The axis of a parameter's unconstrained draws."""
+    """Return the name of the axis of a parameter's unconstrained draws."""
     return f"{name}~"
 
 
-def _as_attribute(value: Any) -> Any:
-    """An attribute as NetCDF holds it: a text, or a number of at most 64 bits; anything else as JSON."""
-    held = isinstance(value, str | float) or (type(value) is int and -(2**63) <= value < 2**63)
-    return value if held else json.dumps(value)
+def _as_attribute(value: object) -> str | float:
+    """Return an attribute as NetCDF holds it: a string, or a number of at most 64 bits; anything else as JSON."""
+    if isinstance(value, str | float) or (type(value) is int and -(2**63) <= value < 2**63):
+        return value
+    return json.dumps(value)
 
 
 def split_groups(variables: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, NDArray[Any]]]:
-    """From "group/name" to each group's own."""
+    """Return the variables of each group by name, from variables by "group/name"."""
     groups: dict[str, dict[str, NDArray[Any]]] = {}
     for name, values in variables.items():
         group, _, variable = name.partition("/")
@@ -352,31 +373,42 @@ def split_groups(variables: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, N
 
 
 def read_running(table: Mapping[str, NDArray[Any]]) -> "Running":
-    """A summary that was saved."""
+    """Return a running summary from the table that `Result.save` wrote."""
     from lwa.diagnostics.running import ChainMoments, RunningSummary, Sketch
 
-    def part(fields: tuple[str, ...]) -> list[NDArray[Any]]:
-        return [table[name][0, 0] for name in fields]
-
-    return RunningSummary(ChainMoments(*part(ChainMoments._fields)), Sketch(*part(Sketch._fields)))
+    moments, sketch = ([table[name][0, 0] for name in part._fields] for part in (ChainMoments, Sketch))
+    return RunningSummary(ChainMoments(*moments), Sketch(*sketch))
 
 
 def load(folder: str | os.PathLike[str]) -> Result:
-    """A run saved by `fit.save`."""
+    """Return a run that `fit.save` or a checkpoint wrote."""
     variables, manifest = read_run(folder)
     groups = split_groups(variables)
     try:
-        if strange := set(groups) - {"posterior", "sample_stats", UNCONSTRAINED_GROUP, WARMUP_GROUP, WARMUP_STATS_GROUP, RUNNING_GROUP}:
+        if strange := set(groups) - {
+            "posterior",
+            "sample_stats",
+            UNCONSTRAINED_GROUP,
+            WARMUP_GROUP,
+            WARMUP_STATS_GROUP,
+            RUNNING_GROUP,
+        }:
             raise KeyError(strange.pop())
-        posterior, stats = groups["posterior"], groups["sample_stats"]
-        described = manifest["attributes"], manifest["dims"], manifest["coords"]
         streamed = next((one for one in manifest.get("segments", []) if "record" in one), None)
-        over = "segments" in manifest  # else it still goes on
+        over = "segments" in manifest  # else the run has not ended
         home = Home(Path(folder), streamed) if over and find_kept_files(Path(folder)) else None
         summarised = groups.get(RUNNING_GROUP)
         return Result(
-            posterior, stats, *described, None, groups.get(UNCONSTRAINED_GROUP), groups.get(WARMUP_GROUP), groups.get(WARMUP_STATS_GROUP),
-            home, None if summarised is None else read_running(summarised),
-        )  # fmt: skip
+            posterior=groups["posterior"],
+            sample_stats=groups["sample_stats"],
+            attributes=manifest["attributes"],
+            dims=manifest["dims"],
+            coords=manifest["coords"],
+            unconstrained=groups.get(UNCONSTRAINED_GROUP),
+            warmup=groups.get(WARMUP_GROUP),
+            warmup_stats=groups.get(WARMUP_STATS_GROUP),
+            home=home,
+            running=None if summarised is None else read_running(summarised),
+        )
     except KeyError as error:
         raise RunFolderError(f"{folder} is damaged: {error} is missing or unknown. Restore it from a copy.") from None

@@ -4,29 +4,31 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jaxtyping import Bool, Float64, Int, PyTree
 
 from lwa.errors import InputError, ModelError
-from lwa.models.check import named, users_function
-from lwa.models.model import sums_over_units
-from lwa.rivals.hyperparameters import require_positive
-from lwa.rivals.problem import Problem
+from lwa.models.check import describe_theta, report_user_errors
+from lwa.models.model import sum_over_units
+from lwa.rivals.problem import RivalProblem
 from lwa.rows.slots import double
 from lwa.rows.units import Stretch
+from lwa.user.validate import require_positive
 
-type Bound = Callable[[Any, Any, Any], Array]
+type RowBound = Callable[[PyTree, PyTree, PyTree], Array]
 """`(theta, rows, mode) -> (n,)`: b_k(θ). Only b_k(θ) - b_k(θ̂) matters: at the mode θ̂ it is made to touch."""
 
 TRIED_ROWS = 1000
 TRIED_SDS = (1.0, 3.0, 10.0)
-TRIED_DIRECTIONS = 4
-ROUNDING = 1e-10
-"""How far a bound may exceed or bend, against the size of the terms: some 10⁵ times the rounding of one operation."""
+TRIED_WAYS = 4
+"""Directions from the mode in which a bound is tried, at each of these distances and on so many rows."""
+BOUND_ROUNDING = 1e-10
+"""How far a bound may exceed or bend, relative to the size of the terms: about 10⁵ times one operation's rounding."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class JaakkolaJordan:
     x, y
         The columns of the covariates and of the outcome.
     beta
-        The parameter of the coefficients; None where θ is that array itself.
+        The parameter of the coefficients; None if θ is that array itself.
 
     References
     ----------
@@ -53,11 +55,11 @@ class JaakkolaJordan:
     y: str | int = "y"
     beta: str | None = "beta"
 
-    def __call__(self, theta: Any, rows: Any, mode: Any) -> Array:
-        """b_k(θ) of each row."""
-        sign = 2.0 * column(rows, self.y, "y", self) - 1.0
-        s = sign * predictor(self, theta, rows)
-        xi = jnp.abs(predictor(self, mode, rows))
+    def __call__(self, theta: PyTree, rows: PyTree, mode: PyTree) -> Array:
+        """Return b_k(θ) of each row."""
+        sign = 2.0 * find_column(rows, self.y, "y", self) - 1.0
+        s = sign * compute_predictor(self, theta, rows)
+        xi = jnp.abs(compute_predictor(self, mode, rows))
         safe = jnp.where(xi > 0.0, xi, 1.0)
         bend = jnp.where(xi > 0.0, jnp.tanh(safe / 2.0) / (4.0 * safe), 0.125)
         return jax.nn.log_sigmoid(xi) + (s - xi) / 2.0 - bend * (s**2 - xi**2)
@@ -80,7 +82,7 @@ class StudentT:
     x, y
         The columns of the covariates and of the outcome.
     beta
-        The parameter of the coefficients; None where θ is that array itself.
+        The parameter of the coefficients; None if θ is that array itself.
 
     References
     ----------
@@ -94,26 +96,26 @@ class StudentT:
     beta: str | None = "beta"
 
     def __post_init__(self) -> None:
-        """Refuse what is no number of degrees of freedom and no scale."""
-        require_positive("df", self.df, 4.0)
-        require_positive("scale", self.scale, 1.0)
+        """Check degrees of freedom and scale."""
+        require_positive("df", self.df, example=4.0)
+        require_positive("scale", self.scale, example=1.0)
 
-    def __call__(self, theta: Any, rows: Any, mode: Any) -> Array:
-        """b_k(θ) of each row."""
-        y = column(rows, self.y, "y", self)
-        u, at_mode = ((y - predictor(self, at, rows)) ** 2 / (self.df * self.scale**2) for at in (theta, mode))
+    def __call__(self, theta: PyTree, rows: PyTree, mode: PyTree) -> Array:
+        """Return b_k(θ) of each row."""
+        y = find_column(rows, self.y, "y", self)
+        u, at_mode = ((y - compute_predictor(self, at, rows)) ** 2 / (self.df * self.scale**2) for at in (theta, mode))
         return -(self.df + 1.0) / 2.0 * (jnp.log1p(at_mode) + (u - at_mode) / (1.0 + at_mode))
 
 
-def predictor(bound: JaakkolaJordan | StudentT, theta: Any, rows: Any) -> Array:
-    """xᵀβ of each row."""
+def compute_predictor(bound: JaakkolaJordan | StudentT, theta: PyTree, rows: PyTree) -> Array:
+    """Return xᵀβ of each row."""
     beta = theta
     if bound.beta is not None:
         if not isinstance(theta, Mapping) or bound.beta not in theta:
             has = f"the parameters {sorted(theta)}" if isinstance(theta, Mapping) else "no named parameters"
             raise ModelError(
                 f"{type(bound).__name__} looks for the parameter beta={bound.beta!r}, but theta has {has}. Pass "
-                "beta= the name of the coefficients, or beta=None where theta is that array."
+                "beta= the name of the coefficients, or beta=None if theta is that array."
             )
         beta = theta[bound.beta]
     if isinstance(beta, Mapping):
@@ -121,18 +123,18 @@ def predictor(bound: JaakkolaJordan | StudentT, theta: Any, rows: Any) -> Array:
             f"{type(bound).__name__}(beta=None) takes theta for the array of coefficients, but it has the parameters "
             f"{sorted(beta)}. Pass beta= the name of one of them."
         )
-    x = column(rows, bound.x, "x", bound)
+    x = find_column(rows, bound.x, "x", bound)
     x, beta = x.reshape(len(x), math.prod(x.shape[1:])), jnp.ravel(beta)
     if x.shape[1] != len(beta):
         raise ModelError(
-            f"{type(bound).__name__} multiplies column {bound.x!r}, of {x.shape[1]} entries a row, with {len(beta)} "
+            f"{type(bound).__name__} multiplies column {bound.x!r}, of {x.shape[1]} entries per row, with {len(beta)} "
             "coefficients. Pass x= the column that has an entry for each of them, or a bound of your own."
         )
     return x @ beta
 
 
-def column(rows: Any, name: str | int, role: str, bound: Any) -> Array:
-    """A column by name, or by its position in a tuple."""
+def find_column(rows: PyTree, name: str | int, role: str, bound: JaakkolaJordan | StudentT) -> Array:
+    """Return a column by name, or by its position in a tuple."""
     held = dict(rows) if isinstance(rows, Mapping) else dict(enumerate(rows)) if isinstance(rows, tuple | list) else {}
     if name not in held:
         has = f"has the columns {list(held)}" if held else "is a single array"
@@ -143,122 +145,124 @@ def column(rows: Any, name: str | int, role: str, bound: Any) -> Array:
     return held[name]
 
 
-class Collapsed(NamedTuple):
+class CollapsedBounds(NamedTuple):
     """The bounds of all rows: what makes each touch its log-likelihood at θ̂, and their sum, which is quadratic."""
 
-    lift: Array  # (N,)  log f(Y_k|θ̂) - b_k(θ̂)
-    slope: Array  # (d,)  Σ ∇b_k(θ̂)
-    bend: Array  # (d, d)  Σ ∇²b_k(θ̂)
+    lift: Float64[Array, " N"]  # log f(Y_k|θ̂) - b_k(θ̂)
+    slope: Float64[Array, " d"]  # Σ ∇b_k(θ̂)
+    bend: Float64[Array, "d d"]  # Σ ∇²b_k(θ̂)
 
 
-def bare(bound: Bound, theta: Array, rows: Any, problem: Problem) -> Array:
-    """b_k(θ) of some rows, or of units the sum over their rows, in float64."""
-    assert problem.gaussian is not None
-    here, mode = problem.model.unravel(theta), problem.model.unravel(problem.gaussian.theta)
+def evaluate_bound(
+    bound: RowBound, theta: Float64[Array, " d"], rows: PyTree, problem: RivalProblem
+) -> Float64[Array, " m"]:
+    """Return b_k(θ) of some rows; of units, the sum over their rows."""
+    here, mode = problem.model.unravel(theta), problem.model.unravel(problem.mode.theta)
     rows = jax.tree.map(double, rows)
     if isinstance(rows, Stretch):
-        return sums_over_units(lambda theta, rows: bound(theta, rows, mode), here, rows)
+        return sum_over_units(lambda theta, rows: bound(theta, rows, mode), here, rows)
     return jnp.asarray(bound(here, rows, mode), jnp.float64)
 
 
-def log_bound_of_all(theta: Array, collapsed: Collapsed, problem: Problem) -> Array:
-    """Σ log B_k(θ) over all rows, up to a constant, in O(d²)."""
-    assert problem.gaussian is not None
-    away = theta - problem.gaussian.theta
+def sum_bounds(theta: Float64[Array, " d"], collapsed: CollapsedBounds, problem: RivalProblem) -> Float64[Array, ""]:
+    """Return Σ log B_k(θ) over all rows, up to a constant, in O(d²)."""
+    away = theta - problem.mode.theta
     return collapsed.slope @ away + 0.5 * away @ (collapsed.bend @ away)
 
 
-def expected_gap(collapsed: Collapsed, problem: Problem) -> Array:
-    """E Σ log f(Y_k|θ)/B_k(θ) over all rows, for draws of the Gaussian at the mode: ½ tr[(J_N - H_N) F Fᵀ]."""
-    assert problem.gaussian is not None
-    F = problem.gaussian.factor
-    return 0.5 * jnp.trace(F.T @ (-collapsed.bend - problem.gaussian.curvature) @ F)
+def expected_gap(collapsed: CollapsedBounds, problem: RivalProblem) -> Float64[Array, ""]:
+    """Return E Σ log f(Y_k|θ)/B_k(θ) over all rows, for draws of the Gaussian at the mode: ½ tr[(J_N - H_N) F Fᵀ]."""
+    F = problem.mode.factor
+    return 0.5 * jnp.trace(F.T @ (-collapsed.bend - problem.mode.curvature) @ F)
 
 
-def gaps(bound: Bound, theta: Array, places: Array, collapsed: Collapsed, problem: Problem) -> tuple[Array, Array]:
-    """log f(Y_k|θ) - log B_k(θ) ≥ 0 of the rows in these places, and where that is broken beyond rounding."""
+def find_gaps(
+    bound: RowBound,
+    theta: Float64[Array, " d"],
+    places: Int[Array, " m"],
+    collapsed: CollapsedBounds,
+    problem: RivalProblem,
+) -> tuple[Float64[Array, " m"], Bool[Array, " m"]]:
+    """Return log f(Y_k|θ) - log B_k(θ) ≥ 0 of the rows in these places, and which of them break it beyond rounding."""
     rows, lift = problem.take(places), collapsed.lift[places]
-    term, value = problem.terms(theta, rows), bare(bound, theta, rows, problem)
+    term, value = problem.terms(theta, rows), evaluate_bound(bound, theta, rows, problem)
     gap = term - value - lift
-    return gap, ~(gap >= -ROUNDING * (1.0 + jnp.abs(term) + jnp.abs(value) + jnp.abs(lift)))
+    return gap, ~(gap >= -BOUND_ROUNDING * (1.0 + jnp.abs(term) + jnp.abs(value) + jnp.abs(lift)))
 
 
 @partial(jax.jit, static_argnames=("bound",))
-def collapse(bound: Bound, problem: Problem) -> Collapsed:
-    """One pass over all rows, at the mode."""
-    assert problem.gaussian is not None
-    mode, size = problem.gaussian.theta, problem.block
+def collapse(bound: RowBound, problem: RivalProblem) -> CollapsedBounds:
+    """Collapse the bounds of all rows, in one pass at the mode."""
+    mode, size = problem.mode.theta, problem.block
 
-    def add(i: Array, found: Collapsed) -> Collapsed:
+    def add(i: Array, found: CollapsedBounds) -> CollapsedBounds:
         first = jnp.minimum(i * size, problem.length - size)  # the last block overlaps the one before it
         rows = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, first, size), problem.rows)
         own = first + jnp.arange(size) >= i * size
 
         def total(theta: Array) -> Array:
-            return jnp.where(own, bare(bound, theta, rows, problem), 0.0).sum()
+            return jnp.where(own, evaluate_bound(bound, theta, rows, problem), 0.0).sum()
 
-        lift = problem.terms(mode, rows) - bare(bound, mode, rows, problem)
+        lift = problem.terms(mode, rows) - evaluate_bound(bound, mode, rows, problem)
         slope = jax.grad(total)
-        return Collapsed(
+        return CollapsedBounds(
             lax.dynamic_update_slice(found.lift, lift, (first,)),
             found.slope + slope(mode),
             found.bend + jax.jacfwd(slope)(mode),
         )
 
     d = len(mode)
-    none = Collapsed(jnp.zeros(problem.length), jnp.zeros(d), jnp.zeros((d, d)))
+    none = CollapsedBounds(jnp.zeros(problem.length), jnp.zeros(d), jnp.zeros((d, d)))
     return lax.fori_loop(0, -(-problem.length // size), add, none)
 
 
-class Trial(NamedTuple):
-    """How a bound does on some rows at one θ; both should be zero or less."""
+class BoundTrial(NamedTuple):
+    """How far a bound fails on some rows at one θ; both should be zero or less."""
 
-    excess: Array  # how far it is above the log-likelihood, beyond rounding
-    crooked: Array  # how far it is from its own second-order expansion at the mode, beyond rounding
+    excess: Float64[Array, ""]  # how far it is above the log-likelihood, beyond rounding
+    crooked: Float64[Array, ""]  # how far it is from its own second-order expansion at the mode, beyond rounding
 
 
 @partial(jax.jit, static_argnames=("bound",))
-def tried(bound: Bound, theta: Array, rows: Any, problem: Problem) -> Trial:
-    """The worst of these rows."""
-    assert problem.gaussian is not None
-    mode = problem.gaussian.theta
+def try_bound(bound: RowBound, theta: Float64[Array, " d"], rows: PyTree, problem: RivalProblem) -> BoundTrial:
+    """Try a bound on some rows and return how the worst of them does."""
+    mode = problem.mode.theta
     away = theta - mode
 
     def along(at: Array) -> tuple[Array, Array]:
-        return jax.jvp(lambda x: bare(bound, x, rows, problem), (at,), (away,))
+        return jax.jvp(lambda x: evaluate_bound(bound, x, rows, problem), (at,), (away,))
 
     (touching, slope), (_, bend) = jax.jvp(along, (mode,), (away,))
     here, there = problem.terms(theta, rows), problem.terms(mode, rows)
-    value = bare(bound, theta, rows, problem)
-    rounding = ROUNDING * (1.0 + sum(jnp.abs(part) for part in (value, touching, slope, bend, there)))
+    value = evaluate_bound(bound, theta, rows, problem)
+    rounding = BOUND_ROUNDING * (1.0 + sum(jnp.abs(part) for part in (value, touching, slope, bend, there)))
     excess = (value - touching) - (here - there) - rounding
     crooked = jnp.abs(value - touching - slope - 0.5 * bend) - rounding
-    return Trial(jnp.where(jnp.isnan(here), -jnp.inf, excess).max(), crooked.max())
+    return BoundTrial(jnp.where(jnp.isnan(here), -jnp.inf, excess).max(), crooked.max())
 
 
-def require_bound(key: Array, bound: Bound, problem: Problem) -> None:
-    """Refuse what is no bound, or not quadratic, on a sample of rows and θ around the mode.
+def require_bound(key: Array, bound: RowBound, problem: RivalProblem) -> None:
+    """Check on a sample of rows and θ around the mode that a bound is one, and quadratic.
 
     Raises
     ------
     InputError
         With the θ at which it fails.
     """
-    assert problem.gaussian is not None
-    model, mode = problem.model, problem.gaussian.theta
+    model, mode = problem.model, problem.mode.theta
     m = min(problem.block, TRIED_ROWS)  # rows are in a random order
     rows = jax.tree.map(lambda leaf: leaf[:m], problem.rows)
-    with users_function("bound", "theta, rows and mode"):
-        came = jax.eval_shape(lambda theta: bare(bound, theta, rows, problem), mode).shape
+    with report_user_errors("bound", "theta, rows and mode"):
+        came = jax.eval_shape(lambda theta: evaluate_bound(bound, theta, rows, problem), mode).shape
     if came != (m,):
-        raise InputError(f"bound returned shape {came} for {m} rows; one value a row, shape ({m},), is expected.")
-    one_way = jax.random.normal(key, (TRIED_DIRECTIONS, len(mode))) @ problem.gaussian.factor.T
+        raise InputError(f"bound returned shape {came} for {m} rows; one value per row, shape ({m},), is expected.")
+    one_way = jax.random.normal(key, (TRIED_WAYS, len(mode))) @ problem.mode.factor.T
     directions = jnp.concatenate([one_way, -one_way])  # a bound that crosses is above on one side only
     for sds in TRIED_SDS:
         for direction in directions:
             theta = mode + sds * direction
-            found = tried(bound, theta, rows, problem)
-            where = named(model, np.asarray(theta))
+            found = try_bound(bound, theta, rows, problem)
+            where = describe_theta(model, np.asarray(theta))
             if not found.crooked <= 0.0:
                 raise InputError(
                     f"bound is not quadratic in theta: at theta = {where} a row's differs by {found.crooked:.3g} from "

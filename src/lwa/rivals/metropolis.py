@@ -5,24 +5,24 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float64
 
-from lwa.kernels.kernel import accepts, choose, acceptance_probability
-from lwa.kernels.random_walk import Tuning
-from lwa.rivals.problem import Problem
-from lwa.rivals.rival import Info, Rival, first_walk, proposal
+from lwa.kernels.kernel import Tuning, acceptance_probability, accepts, choose
+from lwa.rivals.problem import RivalProblem
+from lwa.rivals.rival import Info, Rival, init_walk, propose
 
 
 class State(NamedTuple):
-    """θ and its log posterior, which is kept."""
+    """θ, and its log posterior, which is not computed again."""
 
-    theta: Array
-    lp: Array
+    theta: Float64[Array, " d"]
+    lp: Float64[Array, ""]
     walk: Tuning
 
 
 @dataclass(frozen=True)
 class Metropolis(Rival):
-    """Accept θ′ with probability min(1, π(θ′)/π(θ)), from all N rows: N reads a step.
+    """Accept θ′ with probability min(1, π(θ′)/π(θ)), from all N rows: N reads per step.
 
     References
     ----------
@@ -32,25 +32,32 @@ class Metropolis(Rival):
     name = "metropolis"
     paper = "Metropolis et al. 1953, Hastings 1970"
     exact = True
-    independent = ""
-    single = True
+    reads_singly = ""
+    may_round = True
 
-    def init(self, key: Array, theta: Array, problem: Problem) -> State:
-        """One pass."""
-        return State(theta, log_posterior(theta, problem), first_walk(theta, problem))
+    def init(self, key: Array, theta: Float64[Array, " d"], problem: RivalProblem) -> State:
+        """Return the start, from one pass over all rows."""
+        return State(theta, full_log_posterior(theta, problem), init_walk(theta, problem))
 
-    def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Info]:
-        """Propose, one pass, accept or leave."""
-        proposed, log_u, log_hastings = proposal(key, state, problem)
-        new = log_posterior(proposed, problem)
+    def step(self, key: Array, state: State, problem: RivalProblem) -> tuple[State, Info]:
+        """Propose, make one pass over all rows, accept or reject."""
+        proposed, log_u, log_hastings = propose(key, state, problem)
+        new = full_log_posterior(proposed, problem)
         invalid = ~(new < jnp.inf)
         log_ratio = jnp.where(invalid, -jnp.inf, new - state.lp + log_hastings)
         accept = accepts(log_u, log_ratio)
         theta, lp = choose(accept, (proposed, new), (state.theta, state.lp))
-        rows = jnp.asarray(problem.length, jnp.int64)
-        return State(theta, lp, state.walk), Info(acceptance_probability(log_ratio), accept, invalid, rows, lp, {})
+        info = Info(
+            acceptance=acceptance_probability(log_ratio),
+            accepted=accept,
+            invalid=invalid,
+            rows=jnp.asarray(problem.length, jnp.int64),
+            lp=lp,
+            extra={},
+        )
+        return State(theta, lp, state.walk), info
 
 
-def log_posterior(theta: Array, problem: Problem) -> Array:
-    """log p(θ) + Σ log f(Y_k|θ) over all rows, in float64."""
+def full_log_posterior(theta: Float64[Array, " d"], problem: RivalProblem) -> Float64[Array, ""]:
+    """Return log p(θ) + Σ log f(Y_k|θ) over all rows."""
     return problem.log_prior(theta) + problem.log_likelihood(theta)

@@ -5,28 +5,28 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 from jax import Array, lax
+from jaxtyping import Float64
 
 from lwa.errors import InputError
-from lwa.kernels.kernel import accepts, choose, acceptance_probability
-from lwa.kernels.random_walk import is_real
-from lwa.rivals.drawing import permuted
-from lwa.rivals.hyperparameters import require_positive, require_share, require_whole
-from lwa.rivals.problem import Problem
-from lwa.rivals.proxy import READS, remainders, sum_of_expansions
-from lwa.rivals.rival import Info, Rival, Walker, first_walk, proposal
+from lwa.kernels.kernel import acceptance_probability, accepts, choose
+from lwa.rivals.permutation import permute
+from lwa.rivals.problem import RivalProblem
+from lwa.rivals.proxy import READS_PER_REMAINDER, find_remainders, sum_expansions
+from lwa.rivals.rival import Info, Rival, Walker, init_walk, propose
+from lwa.user.validate import is_real, require_positive, require_share, require_whole
 
 
 @dataclass(frozen=True)
 class Noisy(Rival):
-    """Accept θ′ with probability min(1, r̂), log r̂ being estimated from n rows U that are drawn anew at every step.
+    """Accept θ′ with probability min(1, r̂), log r̂ being estimated from n rows that are drawn anew at every step.
 
-    With ℓ_k = log f(Y_k|·) and rows drawn without replacement,
+    With ℓ_k = log f(Y_k|·) and a set U of n rows drawn without replacement,
 
         log r̂ = log p(θ′)/p(θ) + N/n Σ_{k∈U} (ℓ_k(θ′) - ℓ_k(θ)).
 
-    With `proxy`, ℓ_k is first freed of its second-order Taylor expansion at the mode, whose sum over all rows is known:
-    the noise is then of third order. Approximate: the noise of log r̂ is taken for signal, and widens the posterior
-    unless its sd is well below 1. `total_variation_bound` says how far off it may be.
+    With `proxy`, the second-order Taylor expansion at the mode, whose sum over all rows is known, is first subtracted
+    from ℓ_k: the noise is then of third order. Approximate: the noise of log r̂ acts like signal, and widens the
+    posterior unless its sd is well below 1. `total_variation_bound` bounds the error.
 
     Parameters
     ----------
@@ -44,26 +44,26 @@ class Noisy(Rival):
     subset_size: int = 1000
     proxy: bool = False
     name = "noisy"
-    in_words = ("proxy",)
+    labelled_apart = ("proxy",)
     paper = "Alquier, Friel, Everitt and Boland 2016"
     exact = False
-    independent = "estimates the acceptance ratio from single rows drawn at random"
+    reads_singly = "estimates the acceptance ratio from single rows drawn at random"
 
     def __post_init__(self) -> None:
-        """Refuse what is no number of rows."""
-        require_whole("subset_size", self.subset_size, 1, 1000)
+        """Check the number of rows."""
+        require_whole("subset_size", self.subset_size, least=1, example=1000)
 
     @property
     def label(self) -> str:
-        """With or without."""
-        return ", ".join(["noisy, proxy" if self.proxy else "noisy", *self.unusual()])
+        """Its name, with or without proxy."""
+        return ", ".join(["noisy, proxy" if self.proxy else "noisy", *self.list_changes()])
 
     @property
-    def expands(self) -> bool:  # type: ignore[override]
-        """A proxy is an expansion at the mode."""
+    def needs_mode(self) -> bool:  # type: ignore[override]
+        """Whether it has a proxy, which is an expansion at the mode."""
         return self.proxy
 
-    def prepare(self, key: Array, problem: Problem) -> tuple[None, list[str]]:
+    def prepare(self, key: Array, problem: RivalProblem) -> tuple[None, list[str]]:
         """Refuse subsets that are larger than the data."""
         if self.subset_size > problem.length:
             raise InputError(
@@ -72,32 +72,38 @@ class Noisy(Rival):
             )
         return None, []
 
-    def init(self, key: Array, theta: Array, problem: Problem) -> Walker:
-        """Nothing to compute."""
-        return Walker(theta, first_walk(theta, problem))
+    def init(self, key: Array, theta: Float64[Array, " d"], problem: RivalProblem) -> Walker:
+        """Return the start; nothing is computed."""
+        return Walker(theta, init_walk(theta, problem))
 
-    def step(self, key: Array, state: Walker, problem: Problem) -> tuple[Walker, Info]:
-        """Propose, read a subset, accept or leave."""
-        proposed, log_u, log_hastings = proposal(key, state, problem)
+    def step(self, key: Array, state: Walker, problem: RivalProblem) -> tuple[Walker, Info]:
+        """Propose, read a subset, accept or reject."""
+        proposed, log_u, log_hastings = propose(key, state, problem)
         old, new = self.log_posteriors(key, (state.theta, proposed), problem)
         invalid = ~(new < jnp.inf)
         log_ratio = jnp.where(invalid, -jnp.inf, new - old + log_hastings)
         accept = accepts(log_u, log_ratio)
-        reads = jnp.asarray(2 * self.subset_size * (READS if self.proxy else 1), jnp.int64)
-        info = Info(acceptance_probability(log_ratio), accept, invalid, reads, jnp.asarray(jnp.nan), {})
+        info = Info(
+            acceptance=acceptance_probability(log_ratio),
+            accepted=accept,
+            invalid=invalid,
+            rows=jnp.asarray(2 * self.subset_size * (READS_PER_REMAINDER if self.proxy else 1), jnp.int64),
+            lp=jnp.asarray(jnp.nan),
+            extra={},
+        )
         return Walker(choose(accept, proposed, state.theta), state.walk), info
 
-    def log_posteriors(self, key: Array, thetas: tuple[Array, ...], problem: Problem) -> tuple[Array, ...]:
-        """log p + N/n Σ ℓ_k over the rows that belong to the key, at each θ."""
+    def log_posteriors(self, key: Array, thetas: tuple[Array, ...], problem: RivalProblem) -> tuple[Array, ...]:
+        """Return log p + N/n Σ ℓ_k over the rows that belong to the key, at each θ."""
         n, N = self.subset_size, problem.length
         size = min(n, problem.block)
 
         def add(i: Array, sums: tuple[Array, ...]) -> tuple[Array, ...]:
             places = i * size + jnp.arange(size)
-            rows = problem.take(permuted(key, jnp.minimum(places, n - 1), N))
+            rows = problem.take(permute(key, jnp.minimum(places, n - 1), N))
 
             def total(theta: Array) -> Array:
-                terms = remainders(theta, rows, problem) if self.proxy else problem.terms(theta, rows)
+                terms = find_remainders(theta, rows, problem) if self.proxy else problem.terms(theta, rows)
                 return jnp.where(places < n, terms, 0.0).sum()
 
             return tuple(before + total(theta) for before, theta in zip(sums, thetas, strict=True))
@@ -106,7 +112,7 @@ class Noisy(Rival):
 
         def known(theta: Array) -> Array:
             prior = problem.log_prior(theta)
-            return prior + sum_of_expansions(theta, problem) if self.proxy else prior
+            return prior + sum_expansions(theta, problem) if self.proxy else prior
 
         return tuple(known(theta) + N / n * one for theta, one in zip(thetas, sums, strict=True))
 
@@ -116,16 +122,16 @@ def total_variation_bound(C: float, rho: float, error: float) -> float:
 
     It is (λ + C ρ^λ / (1 - ρ)) · error with λ = ⌈log(1/C) / log ρ⌉, and at least 1: that is Σ_n min(1, C ρⁿ) · error.
     The same number bounds the distance between the exact and the noisy chain after any number of steps from one start.
-    It says nothing from 1 on.
+    From 1 on the bound says nothing.
 
-    It applies to a fresh subset at every step, as of `Noisy`. It does not apply to LWA, whose subsets are a Markov
+    It applies if every step has a fresh subset, as in `Noisy`. It does not apply to LWA, whose subsets are a Markov
     chain: there the error of one step depends on those before.
 
     Parameters
     ----------
     C, rho
         Of the exact kernel P, which must be uniformly ergodic: ∫ |Pⁿ(θ, dx) - π(dx)| ≤ C ρⁿ for all θ and n. This is
-        twice the distance in total variation: where that is at most c ρⁿ, C = 2c.
+        twice the distance in total variation: if that is at most c ρⁿ, C = 2c.
     error
         sup over θ of ∫ q(θ, θ′) E|α̂(θ, θ′) - α(θ, θ′)| dθ′, the mean error of the acceptance probability.
 
@@ -140,8 +146,8 @@ def total_variation_bound(C: float, rho: float, error: float) -> float:
     >>> total_variation_bound(C=2.0, rho=0.5, error=0.01)
     0.03
     """
-    require_positive("C", C, 2.0)
-    require_share("rho", rho, 0.5)
+    require_positive("C", C, example=2.0)
+    require_share("rho", rho, example=0.5)
     if not is_real(error) or not 0.0 <= error <= 1.0:
         raise InputError(
             f"error={error!r} is a mean distance between probabilities: it lies in [0, 1]. Pass error=0.01."

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from lwa.errors import one_of
 from lwa.models.arma import arma
 from lwa.models.model import Model
-from lwa.rivals.bounds import Bound, JaakkolaJordan, StudentT
+from lwa.rivals.bounds import JaakkolaJordan, RowBound, StudentT
 
 
 class Simulated(NamedTuple):
@@ -21,7 +21,7 @@ class Simulated(NamedTuple):
 
     model: Model
     data: Any
-    bound: Bound | None = None  # Firefly's, if there is one
+    bound: RowBound | None = None  # Firefly's, if there is one
     truth: NDArray[np.float64] | None = None  # the coefficients that the data were simulated with, if there are any
 
 

@@ -1,30 +1,27 @@
 """Control variates: each row's second-order Taylor expansion at the mode, whose sum over all rows is known."""
 
-from typing import Any
-
 import jax
 from jax import Array
+from jaxtyping import Float64, PyTree
 
-from lwa.rivals.problem import Problem
+from lwa.rivals.problem import RivalProblem
 
-READS = 2
+READS_PER_REMAINDER = 2
 """Evaluations that a remainder costs: the row at θ, and with its derivatives at θ̂."""
 
 
-def sum_of_expansions(theta: Array, problem: Problem) -> Array:
-    """Σ q_k(θ) over all rows, up to a constant: ⟨g_N, δ⟩ - ½ δᵀ H_N δ with δ = θ - θ̂."""
-    assert problem.gaussian is not None
-    away = theta - problem.gaussian.theta
-    return problem.gaussian.gradient @ away - 0.5 * away @ (problem.gaussian.curvature @ away)
+def sum_expansions(theta: Float64[Array, " d"], problem: RivalProblem) -> Float64[Array, ""]:
+    """Return Σ q_k(θ) over all rows, up to a constant: ⟨g_N, δ⟩ - ½ δᵀ H_N δ with δ = θ - θ̂."""
+    away = theta - problem.mode.theta
+    return problem.mode.gradient @ away - 0.5 * away @ (problem.mode.curvature @ away)
 
 
-def remainders(theta: Array, rows: Any, problem: Problem) -> Array:
-    """ℓ_k(θ) - ℓ_k(θ̂) - ⟨∇ℓ_k(θ̂), δ⟩ - ½ δᵀ ∇²ℓ_k(θ̂) δ of some rows: third order in δ.
+def find_remainders(theta: Float64[Array, " d"], rows: PyTree, problem: RivalProblem) -> Float64[Array, " m"]:
+    """Return ℓ_k(θ) - ℓ_k(θ̂) - ⟨∇ℓ_k(θ̂), δ⟩ - ½ δᵀ ∇²ℓ_k(θ̂) δ of some rows: third order in δ.
 
-    Derivatives are along δ alone, forwards: O(d) a row, and nothing is kept of any.
+    Derivatives are taken along δ alone, forwards: O(d) per row, and nothing is stored per row.
     """
-    assert problem.gaussian is not None
-    mode, away = problem.gaussian.theta, theta - problem.gaussian.theta
+    mode, away = problem.mode.theta, theta - problem.mode.theta
 
     def along(at: Array) -> tuple[Array, Array]:
         return jax.jvp(lambda x: problem.terms(x, rows), (at,), (away,))

@@ -1,7 +1,7 @@
-"""Pseudo-marginal M-H on few rows: an estimate of the likelihood in its place (Quiroz, Tran, Villani, Kohn, Dang)."""
+"""Pseudo-marginal M-H on few rows: an estimate replaces the likelihood (Quiroz, Tran, Villani, Kohn, Dang)."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -9,41 +9,42 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jaxtyping import Float64, Int64
+from numpy.typing import NDArray
 
-from lwa.errors import InputError, one_of
-from lwa.kernels.kernel import accepts, choose, acceptance_probability
-from lwa.kernels.random_walk import Tuning, is_real
-from lwa.rivals.hyperparameters import require_whole
-from lwa.rivals.problem import Problem
-from lwa.rivals.proxy import READS, remainders, sum_of_expansions
-from lwa.rivals.rival import Info, Rival, first_walk, proposal
+from lwa.errors import InputError
+from lwa.kernels.kernel import Tuning, acceptance_probability, accepts, choose
+from lwa.rivals.problem import RivalProblem
+from lwa.rivals.proxy import READS_PER_REMAINDER, find_remainders, sum_expansions
+from lwa.rivals.rival import Info, Rival, init_walk, propose
+from lwa.user.validate import is_real, require_one_of, require_whole
 
 POISSON = np.cumsum([np.exp(-1.0) / math.factorial(k) for k in range(19)])
 """Distribution function of Poisson(1), by which it is drawn; what lies beyond, 3·10⁻¹⁸, is less than one uniform."""
 ROWS_AT_A_TIME = 64
-"""Rows in one evaluation: more save little time each, and more of the last evaluation is thrown away."""
-NOISY = 2.4
+"""Rows in one evaluation: more save little time per row, and waste more of the last evaluation."""
+MOST_NOISE = 2.4
 """√2 · 1.7, sd of log Ẑ(θ′)/Ẑ(θ) that chains bear: sd(log Ẑ) is best between 1 and 1.7 (Doucet et al. 2015)."""
-OFTEN = 0.05
+MANY_NEGATIVE = 0.05
 """Share of negative signs p beyond which more rows pay: p = 0.05 already takes 1 - (1 - 2p)² = 19 % of the draws."""
 
 
-class Estimate(NamedTuple):
+class LikelihoodEstimate(NamedTuple):
     """Ẑ of the likelihood at a θ, up to a constant."""
 
-    log: Array  # log |Ẑ|
-    sign: Array  # ±1
-    variance: Array  # of log |Ẑ|, itself an estimate
-    minibatches: Array
+    log: Float64[Array, ""]  # log |Ẑ|
+    sign: Int64[Array, ""]  # ±1
+    variance: Float64[Array, ""]  # of log |Ẑ|, itself an estimate
+    minibatches: Int64[Array, ""]
 
 
 class State(NamedTuple):
-    """θ, its estimate and the randomness that this came from, all of which are kept until a proposal is accepted."""
+    """θ, its estimate and the randomness behind it, which are all kept until a proposal is accepted."""
 
-    theta: Array
-    lp: Array  # log p(θ) + log |Ẑ|
-    sign: Array
-    variance: Array
+    theta: Float64[Array, " d"]
+    lp: Float64[Array, ""]  # log p(θ) + log |Ẑ|
+    sign: Int64[Array, ""]
+    variance: Float64[Array, ""]
     keys: Array  # (blocks,)
     walk: Tuning
 
@@ -67,7 +68,7 @@ class PseudoMarginal(Rival):
 
         log Ẑ = q_N + N mean(d_k) - N²/(2m) var(d_k),
 
-    which is unbiased where the mean of d_k over m rows is Gaussian with this variance.
+    which is unbiased if the mean of d_k over m rows is Gaussian with this variance.
 
     The randomness of Ẑ consists of blocks, of which each proposal redraws some: the noise of Ẑ′ and Ẑ then largely
     cancels. `sample_stats["log_noise"]` estimates sd(log |Ẑ|).
@@ -79,11 +80,11 @@ class PseudoMarginal(Rival):
     minibatch
         Rows of one minibatch.
     blocks
-        λ: blocks of randomness, and of minibatches on average. Signs become negative where λ is not many times the sd
-        of d̂: of all ways to read so many rows, one row a minibatch has the fewest of them.
+        λ: blocks of randomness, and of minibatches on average. Signs become negative unless λ is many times the sd of
+        d̂: of all ways to read so many rows, one row per minibatch has the fewest of them.
     refreshed
         The share of the blocks that a proposal redraws, at random; 1 draws all rows anew. A small share lets chains
-        move where sd(log Ẑ) is past 1, a large one lets them forget the noise sooner where it is small.
+        move if sd(log Ẑ) is above 1; a large one lets them forget the noise sooner if it is small.
 
     References
     ----------
@@ -97,17 +98,16 @@ class PseudoMarginal(Rival):
     blocks: int = 100
     refreshed: float = 0.1
     name = "pseudo_marginal"
-    in_words = ("estimator",)
+    labelled_apart = ("estimator",)
     paper = "Andrieu and Roberts 2009; Quiroz et al. 2019, 2021"
-    independent = "estimates the likelihood from single rows drawn at random"
-    expands = True
+    reads_singly = "estimates the likelihood from single rows drawn at random"
+    needs_mode = True
 
     def __post_init__(self) -> None:
-        """Refuse what is no estimator, no number of rows and no share."""
-        if self.estimator not in ("block_poisson", "difference"):
-            raise one_of("estimator", self.estimator, ["block_poisson", "difference"])
-        require_whole("minibatch", self.minibatch, 1, 1)
-        require_whole("blocks", self.blocks, 1, 100)
+        """Check the estimator, the numbers of rows and the share."""
+        require_one_of("estimator", self.estimator, ["block_poisson", "difference"])
+        require_whole("minibatch", self.minibatch, least=1, example=1)
+        require_whole("blocks", self.blocks, least=1, example=100)
         if self.minibatch * self.blocks < 2 and self.estimator == "difference":
             raise InputError("minibatch=1 and blocks=1 leave one row, which has no variance. Pass minibatch=10.")
         if not is_real(self.refreshed) or not 0.0 < self.refreshed <= 1.0:
@@ -115,12 +115,12 @@ class PseudoMarginal(Rival):
 
     @property
     def label(self) -> str:
-        """With the estimator."""
-        return ", ".join([f"pseudo-marginal, {self.estimator.replace('_p', '-P')}", *self.unusual()])
+        """Its name, with the estimator."""
+        return ", ".join([f"pseudo-marginal, {self.estimator.replace('_p', '-P')}", *self.list_changes()])
 
     @property
     def exact(self) -> bool:  # type: ignore[override]
-        """Only an unbiased estimate leads to the posterior."""
+        """Whether the estimate is unbiased: only then do draws converge to the posterior."""
         return self.estimator == "block_poisson"
 
     @property
@@ -129,21 +129,27 @@ class PseudoMarginal(Rival):
         return max(1, round(self.refreshed * self.blocks))
 
     def noise_between(self, noise: float) -> float:
-        """sd of log |Ẑ′| - log |Ẑ| at one θ, from that of log |Ẑ|: only blocks that are redrawn differ."""
+        """Return the sd of log |Ẑ′| - log |Ẑ| at one θ, from that of log |Ẑ|: only redrawn blocks differ."""
         return noise * (2.0 * self.redrawn / self.blocks) ** 0.5
 
-    def init(self, key: Array, theta: Array, problem: Problem) -> State:
-        """An estimate from all blocks."""
+    def init(self, key: Array, theta: Float64[Array, " d"], problem: RivalProblem) -> State:
+        """Return the start, with an estimate from all blocks."""
         keys = jax.random.split(key, self.blocks)
         found = self.estimate(theta, keys, problem)
         lp = problem.log_prior(theta) + found.log
-        lp = jnp.where(jnp.isnan(lp), -jnp.inf, lp)  # so that the chain can leave
-        return State(theta, lp, found.sign, found.variance, keys, first_walk(theta, problem))
+        return State(
+            theta=theta,
+            lp=jnp.where(jnp.isnan(lp), -jnp.inf, lp),  # so that the chain can leave
+            sign=found.sign,
+            variance=found.variance,
+            keys=keys,
+            walk=init_walk(theta, problem),
+        )
 
-    def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Info]:
-        """Propose θ and some of the randomness, estimate, accept or leave."""
+    def step(self, key: Array, state: State, problem: RivalProblem) -> tuple[State, Info]:
+        """Propose θ and some of the randomness, estimate, accept or reject."""
         placing, refreshing = jax.random.split(key)
-        proposed, log_u, log_hastings = proposal(key, state, problem)
+        proposed, log_u, log_hastings = propose(key, state, problem)
         # Which blocks are redrawn does not depend on the state, so that the law of the keys is left as it is.
         first = jax.random.randint(placing, (), 0, self.blocks)
         anew = (jnp.arange(self.blocks) - first) % self.blocks < self.redrawn
@@ -153,40 +159,49 @@ class PseudoMarginal(Rival):
         invalid = ~(new < jnp.inf)
         log_ratio = jnp.where(invalid, -jnp.inf, new - state.lp + log_hastings)
         accept = accepts(log_u, log_ratio)
-        after: State = choose(accept, State(proposed, new, found.sign, found.variance, keys, state.walk), state)
-        rows = found.minibatches * self.minibatch * READS
-        extra = {"log_noise": jnp.sqrt(after.variance)} | ({"sign": after.sign} if self.exact else {})
-        return after, Info(acceptance_probability(log_ratio), accept, invalid, rows, jnp.asarray(jnp.nan), extra)
+        there = State(theta=proposed, lp=new, sign=found.sign, variance=found.variance, keys=keys, walk=state.walk)
+        after = choose(accept, there, state)
+        info = Info(
+            acceptance=acceptance_probability(log_ratio),
+            accepted=accept,
+            invalid=invalid,
+            rows=found.minibatches * self.minibatch * READS_PER_REMAINDER,
+            lp=jnp.asarray(jnp.nan),
+            extra={"log_noise": jnp.sqrt(after.variance)} | ({"sign": after.sign} if self.exact else {}),
+        )
+        return after, info
 
-    def estimate(self, theta: Array, keys: Array, problem: Problem) -> Estimate:
-        """Ẑ(θ) by these keys."""
-        of = block_poisson if self.estimator == "block_poisson" else difference
-        return of(theta, keys, self.minibatch, problem)
+    def estimate(self, theta: Float64[Array, " d"], keys: Array, problem: RivalProblem) -> LikelihoodEstimate:
+        """Return Ẑ(θ) by these keys."""
+        by = estimate_block_poisson if self.estimator == "block_poisson" else estimate_difference
+        return by(theta, keys, self.minibatch, problem)
 
-    def tell(self, extra: dict[str, Any]) -> list[str]:
-        """Whether signs are negative, and whether Ẑ is too noisy for chains to move."""
-        told, sign, noise = [], extra.get("sign"), extra.get("log_noise")
+    def collect_warnings(self, stats: Mapping[str, NDArray[Any]]) -> list[str]:
+        """Warn of negative signs, and of an estimate that is too noisy for chains to move."""
+        warned, sign, noise = [], stats.get("sign"), stats.get("log_noise")
         if sign is not None and (negative := float(np.mean(sign < 0))):
-            more = f" Pass blocks={2 * self.blocks} for fewer of them." if negative > OFTEN else ""
-            told.append(
+            more = f" Pass blocks={2 * self.blocks} for fewer of them." if negative > MANY_NEGATIVE else ""
+            warned.append(
                 f"{100 * negative:.2g} % of the draws have a negative sign, and only weighted draws are exact: weight "
                 f"them by sample_stats['sign'], as in (sign * theta).sum() / sign.sum().{more}"
             )
-        if noise is not None and not (between := self.noise_between(float(np.median(noise)))) < NOISY:
-            told.append(
-                f"The estimated log ratio has a noise of sd {between:.2g}, and beyond {NOISY} chains stick. "
+        if noise is not None and not (between := self.noise_between(float(np.median(noise)))) < MOST_NOISE:
+            warned.append(
+                f"The estimated log ratio has a noise of sd {between:.2g}, and beyond {MOST_NOISE} chains stick. "
                 f"Pass blocks={4 * self.blocks}, or a smaller share than refreshed={self.refreshed:g}."
             )
-        return told
+        return warned
 
 
-def block_poisson(theta: Array, keys: Array, minibatch: int, problem: Problem) -> Estimate:
-    """exp(q_N) ∏ (1 + d̂/λ) over Poisson(1) minibatches for each of the λ keys.
+def estimate_block_poisson(
+    theta: Float64[Array, " d"], keys: Array, minibatch: int, problem: RivalProblem
+) -> LikelihoodEstimate:
+    """Return exp(q_N) ∏ (1 + d̂/λ) over Poisson(1) minibatches for each of the λ keys.
 
-    E ∏_{h=1…X} (1 + d̂_h/λ) = E (1 + d/λ)^X = exp(d/λ) for each key. As the sum of Poisson(λ) terms, log |Ẑ| has a
+    E ∏_{h=1…X} (1 + d̂_h/λ) = E (1 + d/λ)^X = exp(d/λ) for each key. As a sum of Poisson(λ) terms, log |Ẑ| has a
     variance that the sum of their squares estimates.
     """
-    counting, drawing = apart(keys)
+    counting, drawing = split_keys(keys)
     u = jax.vmap(lambda key: jax.random.uniform(key, (), jnp.float64))(counting)
     counts = jnp.searchsorted(jnp.asarray(POISSON), u, side="right", method="compare_all").astype(jnp.int64)
     blocks = len(keys)
@@ -197,12 +212,16 @@ def block_poisson(theta: Array, keys: Array, minibatch: int, problem: Problem) -
         return sums[0] + logs.sum(), sums[1] + (logs**2).sum(), sums[2] + (factors < 0.0).sum()
 
     start = (jnp.zeros(()), jnp.zeros(()), jnp.zeros((), jnp.int64))
-    total, squares, negative = over_minibatches(add, start, theta, drawing, counts, minibatch, problem)
-    return Estimate(sum_of_expansions(theta, problem) + total, 1 - 2 * (negative % 2), squares, counts.sum())
+    drawn = Minibatches(theta, drawing, counts, minibatch)
+    total, squares, negative = sum_minibatches(add, start, drawn, problem)
+    log = sum_expansions(theta, problem) + total
+    return LikelihoodEstimate(log, sign=1 - 2 * (negative % 2), variance=squares, minibatches=counts.sum())
 
 
-def difference(theta: Array, keys: Array, minibatch: int, problem: Problem) -> Estimate:
-    """log Ẑ = q_N + N mean(d_k) - N²/(2m) var(d_k) from one minibatch a key."""
+def estimate_difference(
+    theta: Float64[Array, " d"], keys: Array, minibatch: int, problem: RivalProblem
+) -> LikelihoodEstimate:
+    """Return log Ẑ = q_N + N mean(d_k) - N²/(2m) var(d_k) from one minibatch per key."""
     counts, m = jnp.ones(len(keys), jnp.int64), len(keys) * minibatch
 
     def add(sums: tuple[Array, Array], found: Array, new: Array) -> tuple[Array, Array]:
@@ -210,46 +229,46 @@ def difference(theta: Array, keys: Array, minibatch: int, problem: Problem) -> E
         return sums[0] + found.sum(), sums[1] + (found**2).sum()
 
     start = (jnp.zeros(()), jnp.zeros(()))
-    total, squares = over_minibatches(add, start, theta, apart(keys)[1], counts, minibatch, problem)
+    total, squares = sum_minibatches(add, start, Minibatches(theta, split_keys(keys)[1], counts, minibatch), problem)
     spread = jnp.maximum(squares - total**2 / m, 0.0) / (m - 1)
     variance = problem.length**2 / m * spread
-    log = sum_of_expansions(theta, problem) + problem.length * total / m - 0.5 * variance
-    return Estimate(log, jnp.ones((), jnp.int64), variance, counts.sum())
+    log = sum_expansions(theta, problem) + problem.length * total / m - 0.5 * variance
+    return LikelihoodEstimate(log, sign=jnp.ones((), jnp.int64), variance=variance, minibatches=counts.sum())
 
 
-def apart(keys: Array) -> tuple[Array, Array]:
-    """Of each block, a key for the number of its minibatches and one for their rows."""
+def split_keys(keys: Array) -> tuple[Array, Array]:
+    """Return, of each block, a key for the number of its minibatches and one for their rows."""
     both = jax.vmap(jax.random.split)(keys)
     return both[:, 0], both[:, 1]
 
 
-def over_minibatches(
-    add: Callable[[Any, Array, Array], Any],
-    start: Any,
-    theta: Array,
-    keys: Array,
-    counts: Array,
-    minibatch: int,
-    problem: Problem,
-) -> Any:
-    """`add(sums, d_k of some minibatches, which of these are there)`, over the first so many minibatches of each key.
+class Minibatches(NamedTuple):
+    """Which minibatches are read, and at which θ."""
+
+    theta: Float64[Array, " d"]
+    keys: Array  # (blocks,)
+    counts: Int64[Array, " blocks"]  # minibatches of each block
+    size: int
+
+
+def sum_minibatches[S](add: Callable[[S, Array, Array], S], start: S, drawn: Minibatches, problem: RivalProblem) -> S:
+    """Fold `add(sums, d_k of some minibatches, which of these are there)` over all minibatches.
 
     Several minibatches are evaluated at once, and no more are read than there are.
     """
+    keys, counts, size = drawn.keys, drawn.counts, drawn.size
     ends, blocks = jnp.cumsum(counts), len(keys)
-    total, at_once = ends[-1], max(1, min(blocks, ROWS_AT_A_TIME // minibatch))
+    total, at_once = ends[-1], max(1, min(blocks, ROWS_AT_A_TIME // size))
 
-    def more(i: Array, sums: Any) -> Any:
+    def draw(key: Array, place: Array) -> Array:
+        return jax.random.randint(jax.random.fold_in(key, place), (size,), 0, problem.length)  # with replacement
+
+    def more(i: Array, sums: S) -> S:
         number = i * at_once + jnp.arange(at_once)
         block = jnp.minimum(jnp.searchsorted(ends, number, side="right"), blocks - 1)
         place = number - ends[block] + counts[block]
-        rows = jax.vmap(lambda key, h: drawn(jax.random.fold_in(key, h), minibatch, problem.length))(keys[block], place)
-        found = remainders(theta, problem.take(rows.ravel()), problem).reshape(rows.shape)
+        rows = jax.vmap(draw)(keys[block], place)
+        found = find_remainders(drawn.theta, problem.take(rows.ravel()), problem).reshape(rows.shape)
         return add(sums, found, number < total)
 
     return lax.fori_loop(0, -(-total // at_once), more, start)
-
-
-def drawn(key: Array, count: int, N: int) -> Array:
-    """So many of N rows, with replacement."""
-    return jax.random.randint(key, (count,), 0, N)

@@ -1,41 +1,55 @@
-"""What every rival is: `init` and `step`, and why it may not apply."""
+"""What every rival is: `init` and `step`, and when it does not apply."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float, Float64, Int, PyTree
+from numpy.typing import NDArray
 
 from lwa.kernels.autoregressive import Noise
 from lwa.kernels.blockwise import Blockwise
 from lwa.kernels.blockwise import Noise as BlockNoise
-from lwa.kernels.kernel import MetropolisKernel
+from lwa.kernels.kernel import MetropolisKernel, Tuning
 from lwa.models.model import Model
-from lwa.rivals.eager import always_compiled
-from lwa.rivals.problem import Problem
+from lwa.rivals.problem import RivalProblem, always_compiled
 
 MOVING = 2**31 - 1
-"""Of a step's key, the child that θ′ comes from: no other use of the key comes that far."""
+"""The child of a step's key that θ′ comes from: no other use of the key counts that far."""
+
+
+class Walking(Protocol):
+    """A state whose θ′ comes from `problem.kernel`."""
+
+    @property
+    def theta(self) -> Array:
+        """θ, flat."""
+
+    @property
+    def walk(self) -> Tuning:
+        """What the kernel has learnt."""
 
 
 class Walker(NamedTuple):
-    """The state of methods that forget what rows said once they have decided: θ, and what its kernel learnt."""
+    """The state of methods that keep nothing of the rows after a decision: θ, and what its kernel has learnt."""
 
-    theta: Array
-    walk: Any
+    theta: Float64[Array, " d"]
+    walk: Tuning
 
 
 class Info(NamedTuple):
     """What diagnostics need of one step."""
 
-    acceptance: Array  # min(1, ratio) where it is known, else whether it was accepted
-    accepted: Array
-    invalid: Array  # the proposal's log density was NaN or +inf
-    rows: Array  # rows read, int64: one that is evaluated at θ and at θ' is read twice
-    lp: Array  # log posterior of the current θ up to a constant; NaN where the method never knows it
+    acceptance: Float[Array, ""]  # min(1, ratio) if it is known, else whether θ′ was accepted
+    accepted: Bool[Array, ""]
+    invalid: Bool[Array, ""]  # the proposal's log density was NaN or +inf
+    rows: Int[Array, ""]  # rows read: one that is evaluated at θ and at θ' is read twice
+    lp: Float[Array, ""]  # log posterior of the current θ up to a constant; NaN if the method never knows it
     extra: dict[str, Array]
 
 
@@ -44,8 +58,8 @@ class Setting:
     """What is known of a model and its data before anything is computed."""
 
     model: Model
-    differentiable: str  # "", or why JAX cannot differentiate the model twice
-    mode: str  # "", or why no mode was found
+    no_derivatives: str  # "", or why JAX cannot differentiate the model twice
+    no_mode: str  # "", or why no mode was found
 
     @property
     def ordered(self) -> bool:
@@ -53,84 +67,83 @@ class Setting:
         return self.model.ordered is not False
 
     @property
-    def without_gradient(self) -> str:
-        """Why a method that expands the log-likelihood at the mode is out; nothing where it is not."""
-        if self.differentiable:
-            return f"needs derivatives of the log-likelihood, and there are none: {self.differentiable}"
-        return f"needs the mode of the posterior: {self.mode}" if self.mode else ""
+    def no_expansion(self) -> str:
+        """Why the log-likelihood cannot be expanded at the mode; empty if it can."""
+        if self.no_derivatives:
+            return f"needs derivatives of the log-likelihood, and there are none: {self.no_derivatives}"
+        return f"needs the mode of the posterior: {self.no_mode}" if self.no_mode else ""
 
 
 class Rival(ABC):
-    """A sampler of θ by all rows or some of them. Frozen: hyperparameters are its fields.
+    """A sampler of θ that reads all rows or some of them. Rivals are frozen: hyperparameters are fields.
 
-    `step(key, state, problem)` is compiled, and called from one thread a chain.
+    `step(key, state, problem)` is compiled, and called from one thread per chain.
     """
 
     name: ClassVar[str]
     paper: ClassVar[str]
-    exact: ClassVar[bool]  # whether the posterior of all rows is its limit
-    independent: ClassVar[str] = "draws single rows"  # what it does that asks for independent rows; or nothing
-    expands: bool = False  # whether it needs the mode and derivatives there
-    single: ClassVar[bool] = False  # whether terms may be in float32, where that is measured to be harmless
-    in_words: ClassVar[tuple[str, ...]] = ()  # hyperparameters that the label tells in its own words
-    walks: ClassVar[bool] = True  # whether θ′ comes from `problem.kernel`; what that learnt is `state.walk`
+    exact: ClassVar[bool]  # whether its draws converge to the posterior of all rows
+    reads_singly: ClassVar[str] = "draws single rows"  # what it does that needs independent rows; empty if nothing
+    needs_mode: bool = False  # whether it needs the mode and derivatives there
+    may_round: ClassVar[bool] = False  # whether terms may be in float32, if a measurement finds that harmless
+    labelled_apart: ClassVar[tuple[str, ...]] = ()  # hyperparameters that `label` puts in words
+    walks: ClassVar[bool] = True  # whether θ′ comes from `problem.kernel`; what that has learnt is `state.walk`
 
     @property
     def label(self) -> str:
-        """What tables call it: its name, and what is not as usual."""
-        return ", ".join([self.name, *self.unusual()])
+        """What tables call it: its name, and the hyperparameters that are not the default."""
+        return ", ".join([self.name, *self.list_changes()])
 
-    def unusual(self) -> list[str]:
-        """Hyperparameters that are not the default, functions and those that `label` tells in its own words apart."""
-        told = [(field.name, getattr(self, field.name), field.default) for field in fields(self)]  # type: ignore[arg-type]
+    def list_changes(self) -> list[str]:
+        """List the hyperparameters that differ from the default, except functions and those in `labelled_apart`."""
+        held = [(field.name, getattr(self, field.name), field.default) for field in fields(self)]  # type: ignore[arg-type]
         return [
             f"{name} = {value}"
-            for name, value, usual in told
-            if value != usual and name not in self.in_words and not callable(value)
+            for name, value, usual in held
+            if value != usual and name not in self.labelled_apart and not callable(value)
         ]
 
-    def excluded(self, setting: Setting) -> str:
-        """Why it does not apply; nothing where it does."""
-        if setting.ordered and self.independent:
+    def explain_exclusion(self, setting: Setting) -> str:
+        """Return why the method does not apply; empty if it does."""
+        if setting.ordered and self.reads_singly:
             return (
-                f"{self.independent}, as if these were independent, but they are ordered: a row's term depends on all "
+                f"{self.reads_singly}, as if these were independent, but they are ordered: a row's term depends on all "
                 "rows before it"
             )
-        return setting.without_gradient if self.expands else ""
+        return setting.no_expansion if self.needs_mode else ""
 
-    def prepare(self, key: Array, problem: Problem) -> tuple[Any, list[str]]:
-        """What it must know of all rows before the first step, and what a user should know of that."""
+    def prepare(self, key: Array, problem: RivalProblem) -> tuple[PyTree, list[str]]:
+        """Return what the method must know of all rows before the first step, and warnings about it."""
         return None, []
 
     @abstractmethod
-    def init(self, key: Array, theta: Array, problem: Problem) -> Any:
-        """The state of a chain that starts at θ: a NamedTuple with a field `theta`, and `walk` where it walks."""
+    def init(self, key: Array, theta: Float64[Array, " d"], problem: RivalProblem) -> PyTree:
+        """Return the state of a chain that starts at θ: a NamedTuple with `theta`, and `walk` if the method walks."""
 
     @abstractmethod
-    def step(self, key: Array, state: Any, problem: Problem) -> tuple[Any, Info]:
-        """One step."""
+    def step(self, key: Array, state: PyTree, problem: RivalProblem) -> tuple[PyTree, Info]:
+        """Make one step."""
 
-    def tell(self, extra: dict[str, Any]) -> list[str]:
-        """What a user should know of the draws, from `Info.extra` of all of them."""
+    def collect_warnings(self, stats: Mapping[str, NDArray[Any]]) -> list[str]:
+        """Return what a user should know of the draws, from `Info.extra` of all of them."""
         return []
 
 
-def first_walk(theta: Array, problem: Problem) -> Any:
-    """What the kernel knows before the first step."""
-    given: Any = problem.gaussian
-    return problem.kernel.init(theta, given)
+def init_walk(theta: Float64[Array, " d"], problem: RivalProblem) -> Tuning:
+    """Return what the kernel knows before the first step."""
+    return problem.kernel.init(theta, problem.gaussian)  # type: ignore[arg-type]  # it has what kernels read
 
 
-def proposal(key: Array, state: Any, problem: Problem) -> tuple[Array, Array, Array]:
-    """θ′ ~ Q(θ, ·), log u and log Q(θ′, θ)/Q(θ, θ′), from the key of a step, which stays free for other uses."""
-    noise = noise_of(key, state.theta, problem.kernel)
-    there, log_hastings = proposed(noise, state.theta, state.walk, problem.kernel)
-    return there, noise.log_u, log_hastings
+def propose(key: Array, state: Walking, problem: RivalProblem) -> tuple[Array, Array, Array]:
+    """Return θ′ ~ Q(θ, ·), log u and log Q(θ′, θ)/Q(θ, θ′) from the key of a step, which stays free for other uses."""
+    noise = draw_noise(key, state.theta, problem.kernel)
+    there, log_hastings = propose_from(noise, state.theta, state.walk, problem.kernel)
+    return there, jnp.asarray(noise.log_u), log_hastings
 
 
 @partial(always_compiled, static=("kernel",))
-def noise_of(key: Array, theta: Array, kernel: MetropolisKernel) -> Any:
-    """The randomness of a step's proposal, as the kernel has it."""
+def draw_noise(key: Array, theta: Float64[Array, " d"], kernel: MetropolisKernel) -> Noise | BlockNoise:
+    """Draw the randomness of a step's proposal, in the kernel's own form."""
     direction, uniform, kind = jax.random.split(jax.random.fold_in(key, MOVING), 3)
     normal = jax.random.normal(direction, theta.shape, theta.dtype)
     log_u = jnp.log(jax.random.uniform(uniform, (), jnp.float64))
@@ -140,7 +153,9 @@ def noise_of(key: Array, theta: Array, kernel: MetropolisKernel) -> Any:
 
 
 @partial(always_compiled, static=("kernel",))
-def proposed(noise: Noise, theta: Array, walk: Any, kernel: MetropolisKernel) -> tuple[Array, Array]:
-    """θ′ and log Q(θ′, θ)/Q(θ, θ′)."""
+def propose_from(
+    noise: Noise | BlockNoise, theta: Float64[Array, " d"], walk: Tuning, kernel: MetropolisKernel
+) -> tuple[Array, Array]:
+    """Return θ′ and log Q(θ′, θ)/Q(θ, θ′)."""
     there, log_hastings = kernel.propose(noise, walk, theta)
     return there, jnp.asarray(log_hastings, jnp.float64)

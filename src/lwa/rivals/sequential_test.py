@@ -1,107 +1,113 @@
 """Decide by a growing sample: read rows without replacement, look whether they suffice, read more.
 
-Both the confidence sampler and Austerity ask whether the mean of ℓ_k over all N rows exceeds a threshold ψ; they
-differ in what they take for enough.
+The confidence sampler and Austerity both ask whether the mean of ℓ_k over all N rows exceeds a threshold ψ. They differ
+in when the rows read are enough to decide.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
+from jaxtyping import Bool, Float64, Int64, PyTree
 
 from lwa.kernels.kernel import choose
-from lwa.rivals.drawing import permuted
-from lwa.rivals.problem import Problem
+from lwa.rivals.permutation import permute
+from lwa.rivals.problem import RivalProblem
 from lwa.rivals.rival import Info, Walker
 
 
-class Seen(NamedTuple):
+class RowSums(NamedTuple):
     """Sums over the rows read so far."""
 
-    read: Array  # t
-    total: Array  # Σ (ℓ_k - a), a being the first row's: variances are then not differences of large numbers
-    squares: Array
-    lowest: Array
-    highest: Array
-    around: Array  # a
+    read: Int64[Array, ""]  # t
+    total: Float64[Array, ""]  # Σ (ℓ_k - a), a being the first row's: variances are no differences of large numbers
+    squares: Float64[Array, ""]
+    lowest: Float64[Array, ""]
+    highest: Float64[Array, ""]
+    around: Float64[Array, ""]  # a
 
     @property
-    def mean(self) -> Array:
-        """Λ."""
+    def mean(self) -> Float64[Array, ""]:
+        """Λ, the mean of the rows read."""
         return self.around + self.total / self.read
 
     @property
-    def variance(self) -> Array:
-        """σ̂², of the rows seen."""
+    def variance(self) -> Float64[Array, ""]:
+        """σ̂², the variance of the rows read."""
         away = self.total / self.read
         return jnp.maximum(self.squares / self.read - away**2, 0.0)
 
 
 class Verdict(NamedTuple):
-    """The decision, and what it took."""
+    """A decision, and what it took."""
 
-    accept: Array
-    invalid: Array
-    drawn: Array  # rows, each once
-    looks: Array
+    accept: Bool[Array, ""]
+    invalid: Bool[Array, ""]
+    drawn: Int64[Array, ""]  # rows, each once
+    looks: Int64[Array, ""]
 
 
-def concluded(found: Verdict, proposed: Array, state: Walker, reads: int) -> tuple[Walker, Info]:
-    """The state after a decision, and what it took: each row drawn was read so many times."""
+class MeanTest(NamedTuple):
+    """What is tested: whether the mean of `terms` over all rows exceeds `threshold`, and when rows read are enough."""
+
+    terms: Callable[[PyTree], Array]  # ℓ_k of some rows
+    threshold: Float64[Array, ""]  # ψ
+    is_enough: Callable[[RowSums, Array], Array]  # from the rows read, and the number of looks
+    grow: Callable[[Array, Array], Array]  # rows after the next look, from those read and the number of looks
+    batch: int  # rows in one evaluation
+
+
+def finish_step(found: Verdict, proposed: Array, state: Walker, reads: int) -> tuple[Walker, Info]:
+    """Return the state after a decision, and what it took; each row drawn was read `reads` times."""
     accept = found.accept
     info = Info(
-        accept.astype(jnp.float64), accept, found.invalid, reads * found.drawn, jnp.asarray(jnp.nan),
-        {"looks": found.looks},
-    )  # fmt: skip
+        acceptance=accept.astype(jnp.float64),
+        accepted=accept,
+        invalid=found.invalid,
+        rows=reads * found.drawn,
+        lp=jnp.asarray(jnp.nan),
+        extra={"looks": found.looks},
+    )
     return Walker(choose(accept, proposed, state.theta), state.walk), info
 
 
-def decide(
-    key: Array,
-    terms: Callable[[Any], Array],
-    threshold: Array,
-    enough: Callable[[Seen, Array], Array],
-    grown: Callable[[Array, Array], Array],
-    batch: int,
-    problem: Problem,
-) -> Verdict:
-    """Whether the mean of `terms` over all rows exceeds the threshold, as far as `enough(seen, look)` wants to know.
+def decide_by_rows(key: Array, test: MeanTest, problem: RivalProblem) -> Verdict:
+    """Decide whether the mean of the terms over all rows exceeds the threshold, as far as the test wants to know.
 
-    `grown(t, look)` is the number of rows after the next look; they are read `batch` at a time. A term that is not
-    finite ends it: the mean then is not finite either.
+    A term that is not finite ends it: the mean then is not finite either.
     """
-    N = problem.length
+    N, batch = problem.length, test.batch
 
-    def read_on(seen: Seen, until: Array) -> Seen:
-        def more(i: Array, seen: Seen) -> Seen:
+    def read_on(seen: RowSums, until: Array) -> RowSums:
+        def more(i: Array, seen: RowSums) -> RowSums:
             places = seen_before + i * batch + jnp.arange(batch)
             new = places < until
-            values = terms(problem.take(permuted(key, jnp.minimum(places, N - 1), N)))
+            values = test.terms(problem.take(permute(key, jnp.minimum(places, N - 1), N)))
             around = jnp.where(seen.read == 0, values[0], seen.around)
             away = jnp.where(new, values - around, 0.0)
-            return Seen(
-                seen.read + new.sum(),
-                seen.total + away.sum(),
-                seen.squares + (away**2).sum(),
-                jnp.minimum(seen.lowest, jnp.where(new, values, jnp.inf).min()),
-                jnp.maximum(seen.highest, jnp.where(new, values, -jnp.inf).max()),
-                around,
+            return RowSums(
+                read=seen.read + new.sum(),
+                total=seen.total + away.sum(),
+                squares=seen.squares + (away**2).sum(),
+                lowest=jnp.minimum(seen.lowest, jnp.where(new, values, jnp.inf).min()),
+                highest=jnp.maximum(seen.highest, jnp.where(new, values, -jnp.inf).max()),
+                around=around,
             )
 
         seen_before = seen.read
         return lax.fori_loop(0, -(-(until - seen_before) // batch), more, seen)
 
-    def undecided(carry: tuple[Seen, Array, Array]) -> Array:
+    def is_undecided(carry: tuple[RowSums, Array, Array]) -> Array:
         return ~carry[2]
 
-    def look(carry: tuple[Seen, Array, Array]) -> tuple[Seen, Array, Array]:
+    def look(carry: tuple[RowSums, Array, Array]) -> tuple[RowSums, Array, Array]:
         seen, looks, _ = carry
-        seen, looks = read_on(seen, jnp.minimum(grown(seen.read, looks), N)), looks + 1
+        seen, looks = read_on(seen, jnp.minimum(test.grow(seen.read, looks), N)), looks + 1
         finite = jnp.isfinite(seen.mean)
-        return seen, looks, enough(seen, looks) | (seen.read == N) | ~finite
+        return seen, looks, test.is_enough(seen, looks) | (seen.read == N) | ~finite
 
     none = jnp.zeros((), jnp.int64)
-    start = Seen(none, *(jnp.asarray(x) for x in (0.0, 0.0, jnp.inf, -jnp.inf, 0.0)))
-    seen, looks, _ = lax.while_loop(undecided, look, (start, none, jnp.asarray(False)))
-    return Verdict(seen.mean > threshold, ~(seen.mean < jnp.inf), seen.read, looks)
+    start = RowSums(none, *(jnp.asarray(x) for x in (0.0, 0.0, jnp.inf, -jnp.inf, 0.0)))
+    seen, looks, _ = lax.while_loop(is_undecided, look, (start, none, jnp.asarray(False)))
+    return Verdict(seen.mean > test.threshold, ~(seen.mean < jnp.inf), seen.read, looks)

@@ -1,29 +1,31 @@
 """Stochastic gradient Langevin dynamics with control variates: BlackJAX's step, in the posterior's own units."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import blackjax
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float64, PyTree
 
-from lwa.rivals.hyperparameters import require_positive, require_whole
-from lwa.rivals.problem import Problem
+from lwa.rivals.problem import RivalProblem
 from lwa.rivals.rival import Info, Rival
+from lwa.user.validate import require_positive, require_whole
 
 
 class State(NamedTuple):
     """θ; there is no accept/reject, so nothing else is known."""
 
-    theta: Array
+    theta: Float64[Array, " d"]
 
 
 @dataclass(frozen=True)
 class SGLD(Rival):
-    """z ← z + ε ĝ(z) + √(2ε) ξ with θ = θ̂ + F z, and the gradient from a few rows and all rows' at the mode.
+    """z ← z + ε ĝ(z) + √(2ε) ξ with θ = θ̂ + F z, and the gradient from a few rows and from all rows at the mode.
 
     ĝ = ∇log p(θ) + g_N + N/m Σ_{k drawn} (∇ℓ_k(θ) - ∇ℓ_k(θ̂)), m rows drawn with replacement. In the coordinates z the
-    posterior is about standard normal, so one step size suits all directions. Nothing is ever refused: draws are too
+    posterior is about standard normal, so one step size suits all directions. Nothing is ever rejected: draws are too
     wide by about ε/4 of their sd, and by the gradient's noise. Approximate.
 
     Parameters
@@ -44,45 +46,47 @@ class SGLD(Rival):
     name = "sgld"
     paper = "Welling and Teh 2011; Baker, Fearnhead, Fox and Nemeth 2019"
     exact = False
-    independent = "estimates gradients from single rows drawn at random"
-    expands = True
+    reads_singly = "estimates gradients from single rows drawn at random"
+    needs_mode = True
     walks = False
 
     def __post_init__(self) -> None:
-        """Refuse what is no number of rows and no step size."""
-        require_whole("minibatch", self.minibatch, 1, 100)
-        require_positive("step_size", self.step_size, 0.1)
+        """Check the number of rows and the step size."""
+        require_whole("minibatch", self.minibatch, least=1, example=100)
+        require_positive("step_size", self.step_size, example=0.1)
 
-    def init(self, key: Array, theta: Array, problem: Problem) -> State:
-        """Nothing to compute."""
+    def init(self, key: Array, theta: Float64[Array, " d"], problem: RivalProblem) -> State:
+        """Return the start; nothing is computed."""
         return State(theta)
 
-    def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Info]:
+    def step(self, key: Array, state: State, problem: RivalProblem) -> tuple[State, Info]:
         """Draw rows, follow their gradient."""
-        import blackjax
+        mode, factor, whitening = problem.mode.theta, problem.mode.factor, problem.mode.whitening
 
-        assert problem.gaussian is not None
-        mode, factor, whitening = problem.gaussian.theta, problem.gaussian.factor, problem.gaussian.whitening
-
-        def gradient(z: Array, rows: Any) -> Array:
-            return factor.T @ estimate(mode + factor @ z, rows, problem)
+        def gradient(z: Array, rows: PyTree) -> Array:
+            return factor.T @ estimate_gradient(mode + factor @ z, rows, problem)
 
         drawing, moving = jax.random.split(key)
         rows = problem.take(jax.random.randint(drawing, (self.minibatch,), 0, problem.length))
         z = blackjax.sgld(gradient).step(moving, whitening @ (state.theta - mode), rows, self.step_size)
         theta = mode + factor @ z
         invalid = ~jnp.all(jnp.isfinite(theta))
-        theta = jnp.where(invalid, state.theta, theta)
-        reads = jnp.asarray(2 * self.minibatch, jnp.int64)
-        return State(theta), Info(1.0 - invalid, ~invalid, invalid, reads, jnp.asarray(jnp.nan), {})
+        info = Info(
+            acceptance=1.0 - invalid,
+            accepted=~invalid,
+            invalid=invalid,
+            rows=jnp.asarray(2 * self.minibatch, jnp.int64),
+            lp=jnp.asarray(jnp.nan),
+            extra={},
+        )
+        return State(jnp.where(invalid, state.theta, theta)), info
 
 
-def estimate(theta: Array, rows: Any, problem: Problem) -> Array:
-    """The gradient of log π, unbiased, from some rows drawn with replacement."""
-    assert problem.gaussian is not None
+def estimate_gradient(theta: Float64[Array, " d"], rows: PyTree, problem: RivalProblem) -> Float64[Array, " d"]:
+    """Return an unbiased estimate of ∇log π from some rows drawn with replacement."""
 
-    def few(at: Array) -> Array:
+    def mean(at: Array) -> Array:
         return problem.terms(at, rows).mean()
 
-    change = jax.grad(few)(theta) - jax.grad(few)(problem.gaussian.theta)
-    return jax.grad(problem.log_prior)(theta) + problem.gaussian.gradient + problem.length * change
+    change = jax.grad(mean)(theta) - jax.grad(mean)(problem.mode.theta)
+    return jax.grad(problem.log_prior)(theta) + problem.mode.gradient + problem.length * change

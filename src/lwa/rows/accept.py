@@ -11,7 +11,7 @@ from lwa.errors import DataError
 from lwa.executors import Executor
 from lwa.rows.memory import ArrayRows, is_series, is_table
 from lwa.rows.protocol import Rows
-from lwa.rows.store.cache import rows_at
+from lwa.rows.store.cache import open_path
 from lwa.rows.tables import view_series, view_table
 from lwa.user.progress import Display
 
@@ -51,7 +51,7 @@ def as_rows(data: object, *, progress: bool | Display = False, executor: Executo
     if isinstance(data, Rows):
         return data
     if isinstance(data, str | os.PathLike):
-        return rows_at(data, progress, executor=executor)
+        return open_path(data, progress, executor=executor)
     if is_series(data):
         return ArrayRows(view_series({None: data})[None])
     if isinstance(data, Mapping):

@@ -37,7 +37,7 @@ def select_column(batch: Batch, column: ColumnName, asked: str) -> NDArray[Any]:
     return values
 
 
-def whole_column(rows: Rows, column: ColumnName, asked: str, order: NDArray[np.int64] | None = None) -> NDArray[Any]:
+def load_column(rows: Rows, column: ColumnName, asked: str, order: NDArray[np.int64] | None = None) -> NDArray[Any]:
     """All rows of a column as one array: the user's own where it lies in one piece, else a copy in a temporary file."""
     held = rows.rows if isinstance(rows, NpyRows) else rows
     if isinstance(held, ArrayRows) and order is None:

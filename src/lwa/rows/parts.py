@@ -14,7 +14,7 @@ from lwa.rows.memory import ArrayRows, Chunked, name_column
 from lwa.rows.protocol import Batch, Rows
 from lwa.rows.tables import read_index
 
-BLOCK = 2**20
+LABEL_BLOCK_ROWS = 2**20
 """Rows whose labels are looked at together."""
 
 
@@ -47,7 +47,7 @@ class Parts:
         """`length` rows in a row from each of these positions, leaves `(m, length, *shape)`."""
         if self.order is None and isinstance(rows, ArrayRows):
             return rows.take_runs(first, length)
-        return by_run(self.take(rows, (first[:, None] + np.arange(length)).ravel()), length)
+        return split_runs(self.take(rows, (first[:, None] + np.arange(length)).ravel()), length)
 
     def blocks(self, rows: Rows, size: int) -> Iterator[Batch]:
         """All rows, part after part, `size` at a time."""
@@ -58,19 +58,19 @@ class Parts:
             yield rows.take(self.order[start : start + size])
 
 
-def by_run(batch: Batch, length: int) -> Batch:
+def split_runs(batch: Batch, length: int) -> Batch:
     """Rows of runs, one after the other, as leaves `(m, length, *shape)`."""
     if isinstance(batch, dict):
         return {name: leaf.reshape(-1, length, *leaf.shape[1:]) for name, leaf in batch.items()}
     return batch.reshape(-1, length, *batch.shape[1:])
 
 
-def one_part(rows: Rows) -> Parts:
+def as_one_part(rows: Rows) -> Parts:
     """All rows as one series."""
     return Parts(np.array([0, len(rows)]))
 
 
-def parts_by(rows: Rows, column: str | int) -> Parts:
+def find_parts(rows: Rows, column: str | int) -> Parts:
     """The parts that a column tells apart, in the order in which each first appears.
 
     One pass where the rows of every part lie together. Else a second one sorts row numbers by counting, into a
@@ -79,7 +79,7 @@ def parts_by(rows: Rows, column: str | int) -> Parts:
     first_of: dict[Any, int] = {}
     counts: list[int] = []
     together, last = True, None
-    for values in labels(rows, column):
+    for values in read_labels(rows, column):
         runs = np.count_nonzero(values[1:] != values[:-1]) + 1
         names, first, found = np.unique(values, return_index=True, return_counts=True)
         together &= runs == len(names)
@@ -97,10 +97,10 @@ def parts_by(rows: Rows, column: str | int) -> Parts:
     return Parts(offsets, None if together else sort_by_counting(rows, column, first_of, offsets))
 
 
-def labels(rows: Rows, column: str | int) -> Iterator[NDArray[Any]]:
+def read_labels(rows: Rows, column: str | int) -> Iterator[NDArray[Any]]:
     """The column, block by block; refuses missing values."""
     start = 0
-    for batch in rows.blocks(BLOCK):
+    for batch in rows.blocks(LABEL_BLOCK_ROWS):
         values = select_column(batch, column, f"groups={column!r}")
         if values.dtype.kind == "f" and (missing := np.isnan(values)).any():
             raise DataError(
@@ -130,7 +130,7 @@ def sort_by_counting(
     names = np.array(list(numbers))
     by_name = np.argsort(names)
     filled, start = offsets[:-1].copy(), 0
-    for values in labels(rows, column):
+    for values in read_labels(rows, column):
         part = by_name[np.searchsorted(names[by_name], values)]
         sorted_rows = np.argsort(part, kind="stable")
         owners, first, counts = np.unique(part[sorted_rows], return_index=True, return_counts=True)
@@ -144,11 +144,11 @@ def sort_by_counting(
 def require_ascending(rows: Rows, parts: Parts, column: str | int) -> None:
     """Refuse a time index that does not grow from step to step within a series."""
     start, before = 0, None
-    for batch in parts.blocks(rows, BLOCK):
+    for batch in parts.blocks(rows, LABEL_BLOCK_ROWS):
         values = select_column(batch, column, f"ordered={column!r}")
         if before is not None:
             values = np.concatenate([[before], values])
-        check_ascending(values, parts, start - (before is not None), name_column(column))
+        require_values_ascending(values, parts, start - (before is not None), name_column(column))
         start, before = start + len(values) - (before is not None), values[-1]
 
 
@@ -156,10 +156,12 @@ def require_index_ascending(data: object, parts: Parts) -> None:
     """The same for the index of a pandas object, where that is more than a numbering of rows."""
     index = read_index(data)
     if index is not None:
-        check_ascending(index if parts.order is None else index[parts.order], parts, 0, "the index of the data")
+        require_values_ascending(
+            index if parts.order is None else index[parts.order], parts, 0, "the index of the data"
+        )
 
 
-def check_ascending(values: NDArray[Any], parts: Parts, start: int, what: str) -> None:
+def require_values_ascending(values: NDArray[Any], parts: Parts, start: int, what: str) -> None:
     """Refuse values, those of the rows from `start` on, that do not ascend within a part."""
     bad = np.flatnonzero(~(values[1:] > values[:-1])) + 1
     bad = bad[~np.isin(start + bad, parts.offsets)]
@@ -175,13 +177,13 @@ def check_ascending(values: NDArray[Any], parts: Parts, start: int, what: str) -
         )
 
 
-def joined(series: Sequence[ArrayRows]) -> tuple[ArrayRows, Parts]:
+def join_series(series: Sequence[ArrayRows]) -> tuple[ArrayRows, Parts]:
     """Several series, one after the other, without a copy."""
     first = series[0].columns
     for i, one in enumerate(series):
-        if columns_of(one) != columns_of(series[0]):
+        if describe_columns(one) != describe_columns(series[0]):
             raise DataError(
-                f"Series {i} has columns {columns_of(one)}, the first has {columns_of(series[0])}. Pass series with "
+                f"Series {i} has columns {describe_columns(one)}, the first has {describe_columns(series[0])}. Pass series with "
                 "the same columns, dtypes and shapes."
             )
     offsets = np.concatenate([[0], np.cumsum([len(one) for one in series])]).astype(np.int64)
@@ -194,7 +196,7 @@ def joined(series: Sequence[ArrayRows]) -> tuple[ArrayRows, Parts]:
     return ArrayRows(whole), Parts(offsets)
 
 
-def columns_of(rows: ArrayRows) -> dict[str, tuple[str, tuple[int, ...]]]:
+def describe_columns(rows: ArrayRows) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Names, types and shapes."""
     columns = rows.columns if isinstance(rows.columns, dict) else {"": rows.columns}
     return {name: (str(column.chunks[0].dtype), column.chunks[0].shape[1:]) for name, column in columns.items()}

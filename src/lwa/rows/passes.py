@@ -21,11 +21,11 @@ from lwa.rows.memory import name_column, require_numeric
 from lwa.rows.protocol import Batch, Rows
 from lwa.rows.units import AnyBatch, Stretch, Units
 
-ALIGNED = 2**16
+LEAST_PIECE_ROWS = 2**16
 """Rows of the smallest piece. Blocks are a power of two, and smaller: none crosses the end of a piece."""
 MOST_PIECES = 256
 """Enough to keep a hundred machines busy; the results of a pass are at most this many times d² numbers."""
-TASKS = 2
+TASKS_PER_WORKER = 2
 """Tasks per worker: a slow worker delays a pass by at most half of its share."""
 SURVEY_BLOCK_BYTES = 8 * 2**20
 """Large enough that Python's share of a pass vanishes, small enough for the last-level cache."""
@@ -60,26 +60,26 @@ class SpreadRows:
 
     def between(self, start: int, stop: int, size: int) -> Iterator[Batch]:
         """Yield rows `start` to `stop` - 1, `size` at a time."""
-        return blocks_between(self.rows, start, stop, size)
+        return read_blocks(self.rows, start, stop, size)
 
     def __reduce__(self) -> tuple[Callable[[Rows], Rows], tuple[Rows]]:
         """Send a worker the rows without the executor."""
-        return as_they_are, (self.rows,)
+        return unwrap_rows, (self.rows,)
 
 
-def as_they_are(rows: Rows) -> Rows:
+def unwrap_rows(rows: Rows) -> Rows:
     """Return the rows that a worker has unpickled."""
     return rows
 
 
-def spread(rows: Rows, executor: Executor | None) -> Rows:
+def spread_passes(rows: Rows, executor: Executor | None) -> Rows:
     """Return the rows, with passes over them computed by an executor; by this process if it is None."""
     if isinstance(rows, SpreadRows):
         rows = rows.rows
     return rows if executor is None else SpreadRows(rows, executor)
 
 
-def unit_length(of: Rows | AnyBatch | Units) -> int:
+def count_unit_rows(of: Rows | AnyBatch | Units) -> int:
     """Return the number of rows in one unit, of rows or of a batch."""
     of = getattr(of, "spread_over", of)
     if isinstance(of, Units):
@@ -87,19 +87,19 @@ def unit_length(of: Rows | AnyBatch | Units) -> int:
     return int(of.scored.shape[-1]) if isinstance(of, Stretch) else 1
 
 
-def power_of_two(most: float) -> int:
+def floor_power_of_two(most: float) -> int:
     """Return the largest power of two that is no more than `most`, and at least 1."""
     return 1 << (max(1, int(most)).bit_length() - 1)
 
 
-def pieces_of(rows: Rows) -> list[tuple[int, int]]:
+def cut_pieces(rows: Rows) -> list[tuple[int, int]]:
     """Return where pieces begin and end: equally many rows in each, whole multiples of the smallest piece."""
-    N, least = len(rows), power_of_two(ALIGNED // unit_length(rows))
+    N, least = len(rows), floor_power_of_two(LEAST_PIECE_ROWS // count_unit_rows(rows))
     size = least * max(1, -(-N // (least * MOST_PIECES)))
     return list(pairwise([*range(0, N, size), N]))
 
 
-def over_pieces[Out](
+def map_pieces[Out](
     rows: Rows,
     function: Callable[..., Out],
     size: int,
@@ -124,84 +124,84 @@ def over_pieces[Out](
     progress
         Called after every piece with the number of rows seen so far.
     """
-    pieces = pieces_of(rows)
-    size = min(size, power_of_two(ALIGNED // unit_length(rows)))
+    pieces = cut_pieces(rows)
+    size = min(size, floor_power_of_two(LEAST_PIECE_ROWS // count_unit_rows(rows)))
     if not isinstance(rows, SpreadRows) and (here or not hasattr(rows, "between") or len(pieces) == 1):
-        found = one_by_one(rows, function, size, (*shared, *own), pieces)
+        found = map_pieces_here(rows, function, size, (*shared, *own), pieces)
     else:
         executor, held = (rows.executor, rows.rows) if isinstance(rows, SpreadRows) else (Serial(), rows)
-        found = computed_by(executor, Work(of_pieces, (held, *shared), ((function, size, own),)), pieces)
+        found = map_pieces_by(executor, Work(compute_pieces, (held, *shared), ((function, size, own),)), pieces)
     for (_, stop), one in zip(pieces, found, strict=True):
         if progress is not None:
             progress(stop)
         yield one
 
 
-def one_by_one[Out](
+def map_pieces_here[Out](
     rows: Rows, function: Callable[..., Out], size: int, arguments: tuple[Any, ...], pieces: Sequence[tuple[int, int]]
 ) -> Iterator[Out]:
     """Compute pieces on this thread, reading all rows in order once: the three methods of `Rows` are enough."""
-    blocks = cut(rows.blocks(size), size)
+    blocks = rebatch(rows.blocks(size), size)
     for start, stop in pieces:
-        yield function(*arguments, start, until(blocks, stop - start))
+        yield function(*arguments, start, take_blocks(blocks, stop - start))
     if next(blocks, None) is not None:
         raise DataError(f"blocks() gave more rows than len() says, {len(rows)}. Return every row exactly once.")
 
 
-def until(blocks: Iterator[Batch], rows: int) -> Iterator[Batch]:
+def take_blocks(blocks: Iterator[Batch], rows: int) -> Iterator[Batch]:
     """Yield the next blocks until they have this many rows."""
     while rows > 0 and (block := next(blocks, None)) is not None:
-        rows -= rows_in(block)
+        rows -= count_rows(block)
         yield block
 
 
-def cut(batches: Iterator[Batch], size: int) -> Iterator[Batch]:
+def rebatch(batches: Iterator[Batch], size: int) -> Iterator[Batch]:
     """Yield the rows of batches of any size, `size` at a time."""
     held: Batch | None = None
     for batch in batches:
         if held is not None:
-            if layout_of(held) == layout_of(batch):
-                batch = each(lambda *parts: np.concatenate(parts), held, batch)
+            if describe_layout(held) == describe_layout(batch):
+                batch = map_arrays(lambda *parts: np.concatenate(parts), held, batch)
             else:
                 yield held  # which the reader will refuse
-        length = rows_in(batch)
+        length = count_rows(batch)
         whole = length - length % size
         for at in range(0, whole, size):
-            yield batch if whole == size == length else part_of(batch, at, at + size)
-        held = part_of(batch, whole, length) if whole < length else None
+            yield batch if whole == size == length else slice_batch(batch, at, at + size)
+        held = slice_batch(batch, whole, length) if whole < length else None
     if held is not None:
         yield held
 
 
-def rows_in(batch: AnyBatch) -> int:
+def count_rows(batch: AnyBatch) -> int:
     """Return the number of rows, or units, in a batch."""
     return len(jax.tree.leaves(batch)[0])
 
 
-def part_of[B: AnyBatch](batch: B, start: int, stop: int) -> B:
+def slice_batch[B: AnyBatch](batch: B, start: int, stop: int) -> B:
     """Return rows `start` to `stop` - 1 of a batch."""
-    return each(lambda leaf: leaf[start:stop], batch)
+    return map_arrays(lambda leaf: leaf[start:stop], batch)
 
 
-def each[B: AnyBatch](function: Callable[..., NDArray[Any]], *batches: B) -> Any:
+def map_arrays[B: AnyBatch](function: Callable[..., NDArray[Any]], *batches: B) -> Any:
     """Apply a function to every array. `jax.tree.map` would sort columns by name, which changes what summaries see."""
     first = batches[0]
     if isinstance(first, dict):
-        return {name: each(function, *(batch[name] for batch in batches)) for name in first}
+        return {name: map_arrays(function, *(batch[name] for batch in batches)) for name in first}
     if isinstance(first, Stretch):
-        return Stretch(*(each(function, *parts) for parts in zip(*batches, strict=True)))
+        return Stretch(*(map_arrays(function, *parts) for parts in zip(*batches, strict=True)))
     return function(*batches)
 
 
-def layout_of(batch: AnyBatch) -> tuple[object, list[tuple[np.dtype[Any], tuple[int, ...]]]]:
+def describe_layout(batch: AnyBatch) -> tuple[object, list[tuple[np.dtype[Any], tuple[int, ...]]]]:
     """Return names, dtypes and shapes of a batch, whatever its number of rows."""
     leaves, structure = jax.tree.flatten(batch)
     return structure, [(np.asarray(leaf).dtype, np.shape(leaf)[1:]) for leaf in leaves]
 
 
-def computed_by(executor: Executor, work: Work, pieces: Sequence[tuple[int, int]]) -> Iterator[Any]:
+def map_pieces_by(executor: Executor, work: Work, pieces: Sequence[tuple[int, int]]) -> Iterator[Any]:
     """Yield the results of pieces, some consecutive ones per task: how many changes nothing but the time."""
-    count = min(len(pieces), TASKS * executor.workers)
+    count = min(len(pieces), TASKS_PER_WORKER * executor.workers)
     ends = [len(pieces) * i // count for i in range(count + 1)]
     tasks = [pieces[begin:end] for begin, end in pairwise(ends)]
     near = [(task[0][0] + task[-1][1]) / 2 / pieces[-1][1] for task in tasks]
@@ -209,13 +209,13 @@ def computed_by(executor: Executor, work: Work, pieces: Sequence[tuple[int, int]
         yield from results
 
 
-def of_pieces(rows: Rows, *arguments: Any) -> list[Any]:
+def compute_pieces(rows: Rows, *arguments: Any) -> list[Any]:
     """Return the results of some pieces, in any process."""
     *shared, (function, size, own), pieces = arguments
-    return [function(*shared, *own, start, blocks_between(rows, start, stop, size)) for start, stop in pieces]
+    return [function(*shared, *own, start, read_blocks(rows, start, stop, size)) for start, stop in pieces]
 
 
-def blocks_between(rows: Rows, start: int, stop: int, size: int) -> Iterator[Batch]:
+def read_blocks(rows: Rows, start: int, stop: int, size: int) -> Iterator[Batch]:
     """Yield rows `start` to `stop` - 1, `size` at a time."""
     if hasattr(rows, "between"):
         yield from rows.between(start, stop, size)
@@ -307,10 +307,10 @@ def survey(rows: Rows, block: int | None = None, progress: Progress = None) -> S
     >>> survey(as_rows([1.0, 2.0, 3.0])).length
     3
     """
-    return visited(rows, NoVisitor, block, progress=progress)[0]
+    return visit_rows(rows, NoVisitor, block, progress=progress)[0]
 
 
-def visited[V: Visitor](
+def visit_rows[V: Visitor](
     rows: Rows,
     begin: Callable[..., V],
     block: int | None = None,
@@ -330,8 +330,14 @@ def visited[V: Visitor](
     tallies = {name: replace(tally) for name, tally in blank.items()}
     size = SURVEY_BLOCK_BYTES / max(1, sum(array.nbytes for array in first.values())) if block is None else block
     length, everybody = 0, None
-    pieces = over_pieces(
-        rows, _survey_piece, power_of_two(size), shared=shared, own=(begin, own, blank), here=here, progress=progress
+    pieces = map_pieces(
+        rows,
+        _survey_piece,
+        floor_power_of_two(size),
+        shared=shared,
+        own=(begin, own, blank),
+        here=here,
+        progress=progress,
     )
     for count, seen, visitor in pieces:
         length += count

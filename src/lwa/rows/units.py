@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.rows.parts import Parts, by_run
+from lwa.rows.parts import Parts, split_runs
 from lwa.rows.protocol import Batch, Rows
 
 
@@ -59,7 +59,7 @@ class Units:
             return Stretch(self.parts.take_runs(self.rows, span.first, self.length), steps >= before)
         # The last row fills up: nothing depends on it.
         batch = self.parts.take(self.rows, (span.first[:, None] + np.minimum(steps, end - 1)).ravel())
-        return Stretch(by_run(batch, self.length), (steps >= before) & (steps < end))
+        return Stretch(split_runs(batch, self.length), (steps >= before) & (steps < end))
 
     def blocks(self, size: int) -> Iterator[Any]:
         """All units in order, `size` at a time."""
@@ -71,7 +71,7 @@ class Units:
             yield self.take(np.arange(at, min(at + size, stop)))
 
 
-def groups_of(rows: Rows, parts: Parts) -> Units:
+def build_groups(rows: Rows, parts: Parts) -> Units:
     """Every part whole."""
 
     def spans(numbers: NDArray[np.int64]) -> Span:
@@ -94,15 +94,15 @@ class Windows(NamedTuple):
         return int(self.first_window[-1])
 
 
-def windows_in(parts: Parts, n: int) -> Windows:
+def number_windows(parts: Parts, n: int) -> Windows:
     """Number them. No part may be shorter than n."""
     first = np.concatenate([[0], np.cumsum(parts.sizes - n + 1)]).astype(np.int64)
     return Windows(n, first, parts.offsets[:-1])
 
 
-def windows_of(rows: Rows, parts: Parts, n: int, lead_in: int) -> Units:
+def build_windows(rows: Rows, parts: Parts, n: int, lead_in: int) -> Units:
     """Every stretch of n steps that lies within one part, with up to `lead_in` steps before it."""
-    windows = windows_in(parts, n)
+    windows = number_windows(parts, n)
 
     def spans(numbers: NDArray[np.int64]) -> Span:
         part = np.searchsorted(windows.first_window, numbers, side="right") - 1
@@ -112,7 +112,7 @@ def windows_of(rows: Rows, parts: Parts, n: int, lead_in: int) -> Units:
     return Units(rows, parts, spans, windows.number, min(n + lead_in, int(parts.sizes.max())))
 
 
-def segments_of(rows: Rows, parts: Parts, scored: int, lead_in: int) -> Units:
+def build_stretches(rows: Rows, parts: Parts, scored: int, lead_in: int) -> Units:
     """All steps once: each part cut into segments of `scored` steps, each with up to `lead_in` steps before it."""
     cuts = np.concatenate([[0], np.cumsum(-(-parts.sizes // scored))]).astype(np.int64)
 

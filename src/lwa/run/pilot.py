@@ -15,7 +15,7 @@ from lwa.models.model import Model
 from lwa.rows import Rows
 from lwa.rows.slots import to_columns
 from lwa.subsets.chain import Chain
-from lwa.targets.reference import Reference, log_posterior
+from lwa.targets.reference import Reference, compute_log_posterior
 from lwa.targets.target import Target
 
 PILOT_PAIRS = 64
@@ -51,7 +51,7 @@ def score_points(model: Model, rows: Rows, reference: Reference, seed: int) -> S
     """One pass over all rows."""
     z = generator(seed, Purpose.PREDICTION, 0).normal(size=(PILOT_PAIRS, model.dimension))
     z = np.concatenate([z, -z])
-    return Scored(z, log_posterior(model, rows, reference.theta + z @ reference.factor.T))
+    return Scored(z, compute_log_posterior(model, rows, reference.theta + z @ reference.factor.T))
 
 
 def predict_error(chain: Chain, target: Target, U: Subset, reference: Reference, scored: Scored) -> float:

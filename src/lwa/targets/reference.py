@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 
 from lwa.backend.random import Purpose, generator
 from lwa.errors import ModelError
-from lwa.models.check import labelled, named
+from lwa.models.check import describe_theta, label_entries
 from lwa.models.likelihood import find_likelihood
 from lwa.models.model import Model
 from lwa.models.sums import NumpySums, Sums, block_size, split_into_blocks
 from lwa.rows import Rows
-from lwa.rows.passes import over_pieces, power_of_two
-from lwa.rows.passes import unit_length
+from lwa.rows.passes import count_unit_rows, floor_power_of_two, map_pieces
 
 POSTERIOR_EVALUATIONS = 2**20
 """Rows × θ in one such evaluation at the most: 8 MiB a temporary array."""
@@ -82,7 +81,7 @@ class Reference:
 
 def sum_all_rows(model: Model, rows: Rows, theta: NDArray[np.float64]) -> NumpySums:
     """One pass: sums of each piece, added in order."""
-    pieces = over_pieces(rows, sum_piece, block_size(rows), shared=(model,), own=(theta,), here=model.host)
+    pieces = map_pieces(rows, sum_piece, block_size(rows), shared=(model,), own=(theta,), here=model.host)
     return reduce(add_sums, pieces)
 
 
@@ -117,7 +116,7 @@ def require_derivatives(model: Model, one: Any) -> None:
     ModelError
         With what JAX said, and which targets do without.
     """
-    if fault := not_differentiable(model, one, lambda function: jax.jacfwd(jax.grad(function))):
+    if fault := find_not_differentiable(model, one, lambda function: jax.jacfwd(jax.grad(function))):
         name, reason = fault
         raise ModelError(
             f"target='calibrated' needs derivatives of {name}, and JAX cannot take them: {reason}. "
@@ -134,7 +133,7 @@ def require_gradients(model: Model, one: Any, kernel: str) -> None:
     ModelError
         With what JAX said, and which kernels do without.
     """
-    if fault := not_differentiable(model, one, jax.grad):
+    if fault := find_not_differentiable(model, one, jax.grad):
         name, reason = fault
         raise ModelError(
             f"kernel={kernel}(...) needs the gradient of {name}, and JAX cannot take it: {reason}. Write it with "
@@ -142,7 +141,7 @@ def require_gradients(model: Model, one: Any, kernel: str) -> None:
         )
 
 
-def not_differentiable(
+def find_not_differentiable(
     model: Model, one: Any, derivative: Callable[[Callable[[Array], Array]], Callable[[Array], Array]]
 ) -> tuple[str, str] | None:
     """Which of a model's functions has no such derivative, and what JAX says; None where both have."""
@@ -171,13 +170,13 @@ def require_curved(model: Model, found: NumpySums) -> None:
         )
 
 
-def require_finite(model: Model, theta: NDArray[np.float64], found: NumpySums, prior: NumpySums) -> None:
+def require_finite_derivatives(model: Model, theta: NDArray[np.float64], found: NumpySums, prior: NumpySums) -> None:
     """Refuse derivatives that are NaN or infinite at a θ where the log posterior is finite."""
     if np.isfinite(found.value + prior.value):
         for name, sums in (("log_likelihood", found), ("log_prior", prior)):
             if not (np.isfinite(sums.gradient).all() and np.isfinite(sums.curvature).all()):
                 raise ModelError(
-                    f"The derivatives of {name} are not finite at theta = {named(model, theta)}, though its value is: "
+                    f"The derivatives of {name} are not finite at theta = {describe_theta(model, theta)}, though its value is: "
                     "the mode may lie at a boundary. Pass constraints, such as {'sigma': 'positive'}, "
                     "or target='powered' or 'subposterior', which need no derivatives."
                 )
@@ -194,12 +193,12 @@ def find_reference(
         Where Newton's method does not settle, or the curvature at θ̂ has a direction that the data do not identify.
     """
     N, theta = len(rows), start
-    size = max(FEWEST_UNITS, FIRST_MODE_ROWS // unit_length(rows))
-    while 10 * size <= N and size * unit_length(rows) <= MOST_MODE_ROWS:
+    size = max(FEWEST_UNITS, FIRST_MODE_ROWS // count_unit_rows(rows))
+    while 10 * size <= N and size * count_unit_rows(rows) <= MOST_MODE_ROWS:
         drawn = np.sort(generator(seed, Purpose.REFERENCE, size).choice(N, size, replace=False))
         few = split_into_blocks(rows.take(drawn))
         with suppress(ModelError):  # a few rows may be separated where all are not: then the next ones begin here too
-            theta = newton(model, partial(sum_batches, model, few), theta, enough=0.3)[0]
+            theta = climb_to_mode(model, partial(sum_batches, model, few), theta, enough=0.3)[0]
         size *= 10
     passes = 0
 
@@ -209,22 +208,22 @@ def find_reference(
         progress(passes)
         return sum_all_rows(model, rows, theta)
 
-    theta, found, prior = newton(model, over_all, theta, enough=CLOSE_ENOUGH)
+    theta, found, prior = climb_to_mode(model, over_all, theta, enough=CLOSE_ENOUGH)
     require_identified(model, theta, found.curvature + prior.curvature)
     return Reference(theta, found.gradient, found.curvature, prior.curvature, passes)
 
 
-def reference_at(model: Model, rows: Rows, theta: NDArray[np.float64]) -> Reference:
+def expand_at(model: Model, rows: Rows, theta: NDArray[np.float64]) -> Reference:
     """The expansion at a point that a user knows to be in the bulk: one pass."""
     found = sum_all_rows(model, rows, theta)
     prior = find_likelihood(model).sum_prior(theta)
     if not np.isfinite(found.value + prior.value):
-        raise ModelError(f"The log posterior is not finite at reference theta = {named(model, theta)}. Pass another.")
+        raise ModelError(f"The log posterior is not finite at reference theta = {describe_theta(model, theta)}. Pass another.")
     require_identified(model, theta, found.curvature + prior.curvature)
     return Reference(theta, found.gradient, found.curvature, prior.curvature, 1)
 
 
-def newton(
+def climb_to_mode(
     model: Model, sums: Callable[[NDArray[np.float64]], NumpySums], theta: NDArray[np.float64], enough: float
 ) -> tuple[NDArray[np.float64], NumpySums, NumpySums]:
     """Newton steps on log p + Σ ℓ_k, `sums` of θ, until the next would be shorter than `enough` posterior sds.
@@ -244,7 +243,7 @@ def newton(
             here = theta + step
             continue
         require_curved(model, found)
-        require_finite(model, here, found, prior)
+        require_finite_derivatives(model, here, found, prior)
         theta, best = here, value
         slope = prior.gradient + found.gradient
         curvature = prior.curvature + found.curvature
@@ -263,9 +262,9 @@ def newton(
         if decrement < enough and not slow:
             return theta, found, prior
         here = theta + step
-    moving = [name for name, by in zip(labelled(model), sds, strict=True) if abs(by) >= 0.3 * np.abs(sds).max()]
+    moving = [name for name, by in zip(label_entries(model), sds, strict=True) if abs(by) >= 0.3 * np.abs(sds).max()]
     raise ModelError(
-        f"No mode of the posterior was found: Newton's method came to theta = {named(model, theta)} and did not "
+        f"No mode of the posterior was found: Newton's method came to theta = {describe_theta(model, theta)} and did not "
         f"settle: {', '.join(moving[:6])} moved on. If values keep growing, the data may be perfectly separated or a "
         "direction unidentified: give those parameters a proper prior, pass reference= a point in the bulk, or "
         "target='powered', which needs no mode."
@@ -281,22 +280,22 @@ def require_identified(model: Model, theta: NDArray[np.float64], precision: NDAr
         return
     direction = axes[:, 0] / scale
     share = np.abs(axes[:, 0])
-    names = [name for name, used in zip(labelled(model), share, strict=True) if used > 0.3 * share.max()]
+    names = [name for name, used in zip(label_entries(model), share, strict=True) if used > 0.3 * share.max()]
     kind = "does not change" if bend[0] > -1e-9 * bend[-1] else "has no maximum"
     raise ModelError(
-        f"The posterior {kind} along a direction that mixes {', '.join(names)} (at theta = {named(model, theta)}, "
+        f"The posterior {kind} along a direction that mixes {', '.join(names)} (at theta = {describe_theta(model, theta)}, "
         f"direction {np.round(direction / np.abs(direction).max(), 3).tolist()}). Drop one of these parameters or "
         "columns, or give them a proper prior."
     )
 
 
-def log_posterior(model: Model, rows: Rows, thetas: NDArray[Any]) -> NDArray[np.float64]:
+def compute_log_posterior(model: Model, rows: Rows, thetas: NDArray[Any]) -> NDArray[np.float64]:
     """log π of each θ up to a constant, from one streamed pass in float64; -inf where it is no density."""
     thetas = thetas.astype(np.float64)
     total = find_likelihood(model).compute_log_priors(thetas)
-    length = unit_length(rows)
-    size = power_of_two(max(1, 64 // length, min(block_size(rows), POSTERIOR_EVALUATIONS // (len(thetas) * length))))
-    for part in over_pieces(rows, sum_values_in_piece, size, shared=(model,), own=(thetas, size), here=model.host):
+    length = count_unit_rows(rows)
+    size = floor_power_of_two(max(1, 64 // length, min(block_size(rows), POSTERIOR_EVALUATIONS // (len(thetas) * length))))
+    for part in map_pieces(rows, sum_values_in_piece, size, shared=(model,), own=(thetas, size), here=model.host):
         total = total + part
     return np.where(total < np.inf, total, -np.inf)
 

@@ -97,7 +97,7 @@ def test_what_is_played_elsewhere(device, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         sample(chains=2, draws=5)
     assert played == [SubsetsOnDevice]
-    monkeypatch.setattr("lwa.engine.device.subsets.memory", lambda: 1000.0)
+    monkeypatch.setattr("lwa.engine.device.subsets.device_memory", lambda: 1000.0)
     fit = sample(chains=2, draws=5)
     assert fit.attributes["transport"] == "second_order"
     assert len(played) == 1
@@ -120,7 +120,7 @@ def test_pages_are_as_long_as_there_is_room(device, monkeypatch):
         seen.append((*pages, SubsetsOnDevice.suits(problem, chains)))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lwa.run.prepare.kind_for", looked)
+    monkeypatch.setattr("lwa.run.prepare.choose_cohort_kind", looked)
     with pytest.raises(KeyboardInterrupt):
         sample(chains=2, draws=5)
     assert seen == [(256, 8, True)]  # proposals, each followed by four moves: 1024 and 32

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lwa.engine.device.scalarise import NotInLanes, written_out
+from lwa.engine.device.scalarise import NotInLanes, write_out
 
 ROWS, D = 7, 3
 
@@ -37,7 +37,7 @@ def test_the_same_of_all_rows(function):
     rows = {"x": rng.normal(size=(ROWS, D)).astype(np.float32), "y": (rng.random(ROWS) < 0.5).astype(np.float32)}
     one = jax.tree.map(lambda leaf: leaf[:1], rows)
     lanes = [[column for column in leaf.reshape(ROWS, -1).T] for leaf in jax.tree.leaves(rows)]
-    (found,) = written_out(function, theta, one)(list(theta), *lanes)
+    (found,) = write_out(function, theta, one)(list(theta), *lanes)
     np.testing.assert_allclose(jnp.broadcast_to(found[0], (ROWS,)), function(theta, rows), rtol=2e-6, atol=1e-6)
 
 
@@ -46,10 +46,10 @@ def test_what_cannot_be_written_out_says_so():
         return jnp.sort(rows)[:, 0] * theta[0]
 
     with pytest.raises(NotInLanes, match="sort"):
-        written_out(sorts, jnp.zeros(1), jnp.zeros((1, 4)))
+        write_out(sorts, jnp.zeros(1), jnp.zeros((1, 4)))
 
     def looks_up(theta, rows):
         return theta[rows]
 
     with pytest.raises(NotInLanes, match="code"):
-        written_out(looks_up, jnp.zeros(3), jnp.zeros((1,), jnp.int32))
+        write_out(looks_up, jnp.zeros(3), jnp.zeros((1,), jnp.int32))

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from lwa.algorithm import Draw, State
-from lwa.engine.device.pallas_subsets import lanes_of, play_in_registers, warps_of, why_not
-from lwa.engine.device.partial_eval import split_of
+from lwa.engine.device.pallas_subsets import count_lanes, count_warps, play_in_registers, why_not_in_registers
+from lwa.engine.device.partial_eval import split_target
 from lwa.engine.device.random import DeviceGenerator
-from lwa.engine.device.resident import PASS_ROWS, chain_keys, draw_page, put_rows, some_slots
-from lwa.engine.device.subsets import rounded
+from lwa.engine.device.resident import UPLOAD_ROWS, draw_slots, draw_subset_page, make_chain_keys, put_rows
+from lwa.engine.device.subsets import round_target
 from lwa.engine.device.xla_loop import Place, Played, play_together
 from lwa.kernels import HMC, Autoregressive, Independence, RandomWalk
 from lwa.kernels.kernel import MoveInfo
@@ -30,12 +30,12 @@ def setting(kernel, n, k, every, second_order=True):
     rows = as_rows(data)
     reference = find_reference(model, rows, np.zeros(D), 1)
     expansion = expansion_of(reference, second_order=second_order) if second_order else None
-    target = rounded(Target(model, jnp.asarray(N / n), expansion), np.float32)
-    held = put_rows(rows.blocks(PASS_ROWS), np.float32)
-    split = split_of(target, jnp.zeros(D, jnp.float32), jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:1], 0, -1), held))
+    target = round_target(Target(model, jnp.asarray(N / n), expansion), np.float32)
+    held = put_rows(rows.blocks(UPLOAD_ROWS), np.float32)
+    split = split_target(target, jnp.zeros(D, jnp.float32), jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:1], 0, -1), held))
     prepared = split.prepare(target, held)
-    page = draw_page(
-        *chain_keys(1, range(CHAINS)), 0, prepared, kernel=kernel, transitions=MOVES // every, moves=MOVES, k=k, n=n,
+    page = draw_subset_page(
+        *make_chain_keys(1, range(CHAINS)), 0, prepared, kernel=kernel, transitions=MOVES // every, moves=MOVES, k=k, n=n,
         d=D, dtype="float32",
     )  # fmt: skip
     indices = np.stack([np.random.default_rng(c).choice(N, n, replace=False) for c in range(CHAINS)]).astype(np.int32)
@@ -70,7 +70,7 @@ def room(every):
 def test_the_same_moves(kernel, n, k, every, second_order):
     with jax.enable_x64(True):
         place, page, target, split = setting(kernel, n, k, every, second_order)
-        assert not why_not(place(), page, target, kernel, split)
+        assert not why_not_in_registers(place(), page, target, kernel, split)
         gain = jnp.zeros(MOVES, jnp.float32)
         at, wanted = play_together(place(), room(every), page, gain, 0, MOVES, target, kernel, split, every=every)
         half = MOVES // 2 + 1  # in the midst of a transition
@@ -92,21 +92,21 @@ def test_the_same_moves(kernel, n, k, every, second_order):
 def test_what_does_not_fit_says_why():
     with jax.enable_x64(True):
         place, page, target, split = setting(Autoregressive(), 20, 1, 4)
-        assert "depend on where" in why_not(place(), page, target, HMC(), split)
-        assert "depend on where" in why_not(place(), page, target, Autoregressive(rho=0.5), split)
+        assert "depend on where" in why_not_in_registers(place(), page, target, HMC(), split)
+        assert "depend on where" in why_not_in_registers(place(), page, target, Autoregressive(rho=0.5), split)
         large = place()
         large = large._replace(indices=jnp.zeros((CHAINS, 10_000), jnp.int32))
-        assert "do not fit" in why_not(large, page, target, Autoregressive(), split)
+        assert "do not fit" in why_not_in_registers(large, page, target, Autoregressive(), split)
 
 
 def test_programs_have_few_warps():
-    assert [lanes_of(n) for n in (1, 32, 33, 100, 1000)] == [32, 32, 64, 128, 1024]
-    assert [warps_of(numbers) for numbers in (1, 4096, 4097, 16_384, 10**6)] == [1, 1, 2, 4, 16]
+    assert [count_lanes(n) for n in (1, 32, 33, 100, 1000)] == [32, 32, 64, 128, 1024]
+    assert [count_warps(numbers) for numbers in (1, 4096, 4097, 16_384, 10**6)] == [1, 1, 2, 4, 16]
 
 
 def test_slots_are_uniform_subsets():
     """Floyd's algorithm: every 2-subset of 4 slots as often, by a χ² of 5 degrees of freedom."""
-    slots = np.sort(np.asarray(some_slots(DeviceGenerator(jax.random.key(1)), 6000, 2, 4)), axis=1)
+    slots = np.sort(np.asarray(draw_slots(DeviceGenerator(jax.random.key(1)), 6000, 2, 4)), axis=1)
     assert (slots[:, 0] < slots[:, 1]).all()
     counts = np.bincount(slots[:, 0] * 4 + slots[:, 1], minlength=16)[[1, 2, 3, 6, 7, 11]]
     assert ((counts - 1000) ** 2 / 1000).sum() < 25.7  # one in ten thousand

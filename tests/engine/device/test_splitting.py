@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lwa.engine.device.partial_eval import split_by_theta, split_of
+from lwa.engine.device.partial_eval import split_by_theta, split_target
 from lwa.rivals.problems import simulate_logistic
 from lwa.targets.calibration import expansion_of
 from lwa.targets.reference import Reference
@@ -27,11 +27,11 @@ def test_parts_make_the_term(second_order):
         target, rows = problem(second_order)
         columns = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), rows)
         theta = jnp.asarray([0.25, -0.2, 0.31], jnp.float32)
-        split = split_of(target, theta, jax.tree.map(lambda leaf: leaf[..., :1], columns))
+        split = split_target(target, theta, jax.tree.map(lambda leaf: leaf[..., :1], columns))
         prepared = [jnp.moveaxis(leaf, 0, -1) for leaf in split.prepare(target, rows)]
         found = split.terms(split.numbers(theta, target), prepared)
         np.testing.assert_allclose(found, target.row_terms(theta, columns, None), atol=1e-6)
-        assert split_of(target, theta, jax.tree.map(lambda leaf: leaf[..., :1], columns)) is split  # traced once
+        assert split_target(target, theta, jax.tree.map(lambda leaf: leaf[..., :1], columns)) is split  # traced once
 
 
 def test_what_rows_know_at_the_reference_is_found_once():
@@ -39,7 +39,7 @@ def test_what_rows_know_at_the_reference_is_found_once():
         target, rows = problem(second_order=True)
         theta = jnp.zeros(D, jnp.float32)
         one = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:1], 0, -1), rows)
-        split = split_of(target, theta, one)
+        split = split_target(target, theta, one)
         prepared = [jnp.moveaxis(leaf, 0, -1) for leaf in split.prepare(target, rows)]
         program = str(jax.make_jaxpr(split.terms)(split.numbers(theta, target), prepared))
         assert program.count(" exp ") == 1

@@ -9,17 +9,17 @@ import pytest
 
 import lwa
 from lwa.engine.device.cohort import DeviceCohort
-from lwa.engine.device.pallas_windows import play_in_streams, why_not
-from lwa.engine.device.window_walk import draws_of, neighbour, probability, walk
-from lwa.engine.device.windows import WindowsOnDevice, draw_windows, located, play_windows, window_at
+from lwa.engine.device.pallas_windows import play_in_streams, why_not_in_streams
+from lwa.engine.device.window_walk import draw_jumps, draw_neighbour, jump_probability, walk_on_device
+from lwa.engine.device.windows import WindowsOnDevice, draw_windows, locate_windows, play_windows, read_window
 from lwa.errors import LwaWarning, ModelError
 from lwa.rows.parts import Parts
-from lwa.rows.units import windows_in
+from lwa.rows.units import number_windows
 from lwa.run import prepare as preparation
 from lwa.run.plan import until_feasible
 from lwa.subsets.moves import Window
 from lwa.subsets.windows import law as on_host
-from lwa.subsets.windows.walk import advance
+from lwa.subsets.windows.walk import walk_page
 
 N, STEPS = 3000, 60
 MODEL = lwa.arma(1, 1, sigma=1.0)
@@ -43,34 +43,34 @@ def sample(model=MODEL, data=Y, **options):
 
 @pytest.fixture
 def law():
-    return on_host.window_law(40, Window(local=0.7, rate=0.2))
+    return on_host.build_window_law(40, Window(local=0.7, rate=0.2))
 
 
 def test_neighbours_are_the_hosts(law):
     x, u = np.meshgrid(np.arange(law.windows), (np.arange(997) + 0.5) / 997, indexing="ij")
-    expected = [on_host.neighbour(int(a), float(b), law.windows, law.rate) for a, b in zip(x.flat, u.flat, strict=True)]
+    expected = [on_host.find_neighbour(int(a), float(b), law.windows, law.rate) for a, b in zip(x.flat, u.flat, strict=True)]
     with jax.enable_x64(True):
-        found = neighbour(jnp.asarray(x), jnp.asarray(u), jax.tree.map(jnp.asarray, law))
+        found = draw_neighbour(jnp.asarray(x), jnp.asarray(u), jax.tree.map(jnp.asarray, law))
     np.testing.assert_array_equal(np.ravel(found), expected)
 
 
 @pytest.mark.parametrize("move", [Window(0.0, 0.3), Window(0.9, 0.1), Window(1.0, 5.0), Window(0.5, 900.0)])
 @pytest.mark.parametrize("windows", [1, 2, 31])
 def test_probabilities_are_the_hosts(windows, move):
-    law = on_host.window_law(windows, move)
+    law = on_host.build_window_law(windows, move)
     x, new = np.meshgrid(np.arange(windows), np.arange(windows), indexing="ij")
-    expected = [on_host.probability(law, int(a), int(b)) for a, b in zip(x.flat, new.flat, strict=True)]
+    expected = [on_host.window_probability(law, int(a), int(b)) for a, b in zip(x.flat, new.flat, strict=True)]
     with jax.enable_x64(True):
-        found = probability(jnp.asarray(x), jnp.asarray(new), jax.tree.map(jnp.asarray, law))
+        found = jump_probability(jnp.asarray(x), jnp.asarray(new), jax.tree.map(jnp.asarray, law))
     np.testing.assert_allclose(np.ravel(found), expected, rtol=1e-13)
 
 
 def test_a_walk_is_the_hosts(law):
     """Transition by transition, from the same draws."""
-    draws = on_host.draw_page(np.random.default_rng(2), 4000, law)
-    expected = advance(5, draws, windows_in(Parts(np.array([0, 43])), 4), law)
+    draws = on_host.draw_window_page(np.random.default_rng(2), 4000, law)
+    expected = walk_page(5, draws, number_windows(Parts(np.array([0, 43])), 4), law)
     with jax.enable_x64(True):
-        found = walk(jnp.asarray(5), jax.tree.map(jnp.asarray, draws), jax.tree.map(jnp.asarray, law))
+        found = walk_on_device(jnp.asarray(5), jax.tree.map(jnp.asarray, draws), jax.tree.map(jnp.asarray, law))
     np.testing.assert_array_equal(found.x, expected.x)
     np.testing.assert_array_equal(found.accepted, expected.accepted)
     assert 0.1 < expected.accepted.mean() < 1.0
@@ -80,9 +80,9 @@ def test_what_is_drawn_there(law):
     """Remote windows have the law h, the rest are uniform: by χ² and by the mean, five standard errors."""
     size = 200_000
     with jax.enable_x64(True):
-        drawn = draws_of(jax.random.key(1), size, jax.tree.map(jnp.asarray, law))
+        drawn = draw_jumps(jax.random.key(1), size, jax.tree.map(jnp.asarray, law))
     draws = jax.tree.map(np.asarray, drawn)
-    h = np.array([on_host.probability(law._replace(local=0.0), 0, x) for x in range(law.windows)])
+    h = np.array([on_host.window_probability(law._replace(local=0.0), 0, x) for x in range(law.windows)])
     counts = np.bincount(draws.remote, minlength=law.windows)
     chi = ((counts - size * h) ** 2 / (size * h)).sum()
     assert abs(chi - (law.windows - 1)) < 5 * np.sqrt(2 * (law.windows - 1))
@@ -115,14 +115,14 @@ def test_windows_are_the_hosts(device, monkeypatch):
     numbers = np.arange(len(chain.rows))[::7]
     expected = chain.rows.take(numbers)
     with jax.enable_x64(True):
-        span, sums = located(jnp.asarray(numbers), cohort.series, n=STEPS, lead_in=cohort.length - STEPS)
-        found = jax.vmap(lambda one: window_at(cohort.series.rows, one, cohort.length))(span)
+        span, sums = locate_windows(jnp.asarray(numbers), cohort.series, n=STEPS, lead_in=cohort.length - STEPS)
+        found = jax.vmap(lambda one: read_window(cohort.series.rows, one, cohort.length))(span)
     assert cohort.length > STEPS
     np.testing.assert_array_equal(
         np.asarray(found.scored)[..., 0], np.broadcast_to(expected.scored, found.scored.shape[:2])
     )
     np.testing.assert_array_equal(np.asarray(found.rows)[..., 0], expected.rows)
-    np.testing.assert_allclose(np.asarray(sums)[:, : chain.calibration.width], chain.sums_of(numbers), rtol=1e-12)
+    np.testing.assert_allclose(np.asarray(sums)[:, : chain.calibration.width], chain.find_sums(numbers), rtol=1e-12)
 
 
 MODELS = {
@@ -147,7 +147,7 @@ def test_streams_make_the_moves_of_an_ordinary_program(device, monkeypatch, name
     with jax.enable_x64(True):
         page = cohort._page(0)
         given = (cohort.series, cohort.target, cohort.problem.kernel)
-        assert why_not(cohort.place, page, *given) == ""
+        assert why_not_in_streams(cohort.place, page, *given) == ""
         for at, end in ((0, 9), (9, 14)):  # the second begins between two proposals of U
             options = {"every": every, "length": cohort.length}
             copy = jax.tree.map(jnp.copy, cohort.place)
@@ -167,7 +167,7 @@ def test_streams_make_the_moves_of_an_ordinary_program(device, monkeypatch, name
 def test_a_model_that_does_not_tell_its_recursion(device, monkeypatch):
     cohort = cohort_of(monkeypatch, replace(MODEL, recursion=None), chains=2)
     with jax.enable_x64(True):
-        found = why_not(cohort.place, cohort._page(0), cohort.series, cohort.target, cohort.problem.kernel)
+        found = why_not_in_streams(cohort.place, cohort._page(0), cohort.series, cohort.target, cohort.problem.kernel)
     assert "recursion" in found
     fit = sample(replace(MODEL, recursion=None), chains=2, draws=10)
     np.testing.assert_allclose(fit.posterior["ar"], sample(chains=2, draws=10).posterior["ar"], rtol=1e-4)
@@ -250,11 +250,11 @@ def test_what_is_played_elsewhere(device, monkeypatch):
         seen.append(WindowsOnDevice.suits(problem, chains))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(preparation, "kind_for", looked)
+    monkeypatch.setattr(preparation, "choose_cohort_kind", looked)
     for options in ({}, {"summary": lwa.summaries.Moments(2), "epsilon": 1.0}, {"subset_move": lwa.subsets.Free()}):
         with pytest.raises(KeyboardInterrupt):
             sample(chains=2, draws=5, **options)
-    monkeypatch.setattr("lwa.engine.device.windows.memory", lambda: 1000.0)
+    monkeypatch.setattr("lwa.engine.device.windows.device_memory", lambda: 1000.0)
     with pytest.raises(KeyboardInterrupt):
         sample(chains=2, draws=5)
     assert seen == [True, False, False, False]

@@ -8,14 +8,14 @@ import pytest
 import lwa
 from lwa.rivals import Austerity
 from lwa.rivals.comparison import Comparison, Line, Lwa
-from lwa.rivals.comparison.compare import labelled
-from lwa.rivals.comparison.error_in_time import Moments, curve, estimates
-from lwa.rivals.comparison.methods import method_of
+from lwa.rivals.comparison.methods import label_methods
+from lwa.rivals.comparison.error_in_time import PosteriorMoments, build_curve, estimate_errors
+from lwa.rivals.comparison.methods import find_method
 from lwa.rivals.problems import simulate, simulate_arma
 
 Y = np.random.default_rng(0).normal(3.0, 1.0, 2000)
 MODEL = lwa.Model(lambda mu, y: -0.5 * (y - mu) ** 2, lambda mu: -0.5 * (mu / 10.0) ** 2, init=0.0)
-EXACT = Moments(np.array([Y.sum() / (len(Y) + 0.01)]), np.array([(len(Y) + 0.01) ** -0.5]), "closed form")
+EXACT = PosteriorMoments(np.array([Y.sum() / (len(Y) + 0.01)]), np.array([(len(Y) + 0.01) ** -0.5]), "closed form")
 
 
 def compare(methods, model=MODEL, data=Y, **options):
@@ -53,7 +53,7 @@ def test_errors_are_against_the_posterior(found):
     """The certificate's mean and sd are those of the closed form, so errors are what they would be against that."""
     for line in found.ran:
         fit = found.fits[line.method]
-        exact = estimates(MODEL, fit, EXACT, np.array([fit.draws]))
+        exact = estimate_errors(MODEL, fit, EXACT, np.array([fit.draws]))
         assert abs(abs(exact.shift[0, 0]) - line.shift) < 0.01
         assert abs(exact.error[0] - line.error) < 0.01
     assert "gradients of all rows at the draws of lwa, n = 100" in found.source
@@ -128,9 +128,9 @@ def test_signs_weigh_the_draws():
     theta = np.array([[1.0, 2.0, 3.0, 2.0]])
     attributes = {"clock": [[4, 1.0]]}
     fit = lwa.Result({"theta": theta}, {"sign": np.array([[1.0, 1.0, 1.0, -1.0]])}, attributes, {}, {})
-    moments = Moments(np.zeros(1), np.ones(1), "")
-    assert estimates(MODEL, fit, moments, np.array([4])).shift[0, 0] == (1 + 2 + 3 - 2) / 2
-    assert len(curve(MODEL, fit, moments)) == 1
+    moments = PosteriorMoments(np.zeros(1), np.ones(1), "")
+    assert estimate_errors(MODEL, fit, moments, np.array([4])).shift[0, 0] == (1 + 2 + 3 - 2) / 2
+    assert len(build_curve(MODEL, fit, moments)) == 1
 
 
 def test_when_an_error_is_reached_for_good():
@@ -191,5 +191,5 @@ def test_a_problem_that_is_not_known():
 
 def test_labels_tell_methods_apart():
     methods = [Austerity(), Austerity(epsilon=0.01), Austerity(), Lwa(100), Lwa(100, exact=True)]
-    labels = list(labelled([method_of(method, 100, None) for method in methods]))
+    labels = list(label_methods([find_method(method, 100, None) for method in methods]))
     assert labels == ["austerity", "austerity, epsilon = 0.01", "austerity (2)", "lwa, n = 100", "lwa, exact, n = 100"]

@@ -79,10 +79,9 @@ def advise_on_conversion(found: "Forecast", source: "Source", room: int) -> str:
             f"The converted rows take {format_bytes(size)}, but the disk of the cache has only {format_bytes(room)} "
             "left. Set LWA_CACHE to a folder on another disk, or convert to one: lwa convert SOURCE FOLDER."
         )
-    where = source.data or source.what
     return (
-        f"The first fit converts {where!r}, which takes {format_seconds(took)} and {format_bytes(size)} in the cache; "
-        "later fits with the same columns reuse it. If formulas will change, convert all columns once: "
+        f"The first fit converts {source.table!r}, which takes {format_seconds(took)} and {format_bytes(size)} in the "
+        "cache; later fits with the same columns reuse it. If formulas will change, convert all columns once: "
         "lwa convert SOURCE FOLDER."
     )
 

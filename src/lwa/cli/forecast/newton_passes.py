@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from lwa.backend.random import Purpose, generator
 from lwa.data.data import Data
 from lwa.models.sums import NumpySums
-from lwa.targets.reference import CLOSE_ENOUGH, FIRST_MODE_ROWS, MOST_MODE_ROWS, Reference, newton, sum_all_rows
+from lwa.targets.reference import CLOSE_ENOUGH, FIRST_MODE_ROWS, MOST_MODE_ROWS, Reference, climb_to_mode, sum_all_rows
 
 NEWTON_STARTS = 5
 """Starts from which Newton's method is tried."""
@@ -45,5 +45,7 @@ def count_passes_once(layout: Data, reference: Reference, N: int, rng: np.random
         return sum_all_rows(layout.model, layout.full, theta)
 
     with jax.enable_x64(True):
-        newton(layout.model, count_and_sum, reference.theta + reference.factor @ away, CLOSE_ENOUGH * np.sqrt(M / N))
+        climb_to_mode(
+            layout.model, count_and_sum, reference.theta + reference.factor @ away, CLOSE_ENOUGH * np.sqrt(M / N)
+        )
     return passes

@@ -8,13 +8,13 @@ import numpy as np
 
 from lwa.data.data import Data
 from lwa.diagnostics.draws import GRADIENT_POINTS, POINTS_PER_PARAMETER
-from lwa.engine.cohort import Problem
+from lwa.engine.problem import Problem
 from lwa.errors import LwaError
 from lwa.result.result import Result
 from lwa.rows import Rows, StoreRows, survey
 from lwa.run.pilot import PILOT_PAIRS
 from lwa.subsets.leverage import find_leverage
-from lwa.targets.reference import log_posterior, sum_all_rows
+from lwa.targets.reference import compute_log_posterior, sum_all_rows
 
 GATHERED_ROWS = 2**12
 """Rows that are read at random, to time it."""
@@ -34,8 +34,8 @@ def measure_passes(layout: Data, problem: Problem, fit: Result, chains: int) -> 
     found = {"survey": measure(lambda: survey(layout.rows))[0] / M, "mode": 0.0}
     with jax.enable_x64(True):
         thetas = np.tile(model.ravel(model.init) if reference is None else reference.theta, (chains, 1))
-        log_posterior(model, full, thetas)  # compile
-        found["exact"] = measure(lambda: log_posterior(model, full, thetas))[0] / M
+        compute_log_posterior(model, full, thetas)  # compile
+        found["exact"] = measure(lambda: compute_log_posterior(model, full, thetas))[0] / M
         found["leverage"] = found["exact"]
         if reference is not None:
             found["mode"] = measure(lambda: sum_all_rows(model, full, reference.theta))[0] / M

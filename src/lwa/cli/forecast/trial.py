@@ -12,7 +12,7 @@ from lwa.cli.forecast.work import Costs
 from lwa.cli.options import SampleOptions
 from lwa.data.data import Data, lay_out
 from lwa.diagnostics.autocorrelation import effective_draws
-from lwa.engine.cohort import Problem
+from lwa.engine.problem import Problem
 from lwa.models.glm import Glm
 from lwa.models.model import Model
 from lwa.result.polish import Polisher

@@ -1,5 +1,5 @@
-"""Algorithm 1 where rows, U and θ all live on an accelerator, thousands of chains in one program.
+"""Algorithm 1 with rows, subsets and θ all on an accelerator, thousands of chains in one program.
 
-`resident.py` keeps Y there and draws pages of proposals, `together.py` plays them as an ordinary JAX program,
-`registers.py` with each chain's U in the registers of the device, from functions that `lanes.py` has written out.
+`resident.py` keeps the rows there and draws pages of proposals, `xla_loop.py` plays them as an ordinary JAX program.
+`pallas_subsets.py` holds each chain's subset in the device's registers, with functions that `scalarise.py` writes out.
 """

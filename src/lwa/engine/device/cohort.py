@@ -16,11 +16,11 @@ from lwa.algorithm import Draw, State, Subset, assess
 from lwa.backend.xla import accelerated
 from lwa.engine.cohort import ADAPT_EVERY, MOST_MOVES, CohortState, Moves, adapt
 from lwa.engine.device.random import DeviceGenerator
-from lwa.engine.device.resident import chain_keys
+from lwa.engine.device.resident import make_chain_keys
 from lwa.engine.device.xla_loop import Place, Played
 from lwa.engine.problem import Problem
 from lwa.errors import LwaWarning, out_of_memory
-from lwa.kernels.kernel import Info, steering_gain
+from lwa.kernels.kernel import MoveInfo, steering_gain
 from lwa.subsets.chain import Chain
 from lwa.subsets.tape import Written
 from lwa.targets.target import Terms
@@ -35,13 +35,13 @@ ROWS_SHARE = 0.25
 IN_REGISTERS = "in registers"
 
 
-def memory() -> float:
+def device_memory() -> float:
     """Bytes that the device has; without bound where it does not say."""
     told = jax.local_devices()[0].memory_stats()
     return float((told or {}).get("bytes_limit", np.inf))
 
 
-def can_be_played(problem: Problem) -> bool:
+def is_playable(problem: Problem) -> bool:
     """Whether there is a device, and all that θ needs is known there: the model and the kernel's noise."""
     if not accelerated() or problem.host or problem.refresh_steps != 1:
         return False
@@ -59,9 +59,9 @@ def can_be_played(problem: Problem) -> bool:
     return True
 
 
-def page_within(subsets: Chain, move_bytes: float, reads: int, chains: int) -> int:
+def count_page_proposals(subsets: Chain, move_bytes: float, reads: int, chains: int) -> int:
     """Proposals of U a page, of moves that take so many bytes and read so many rows: a power of two moves."""
-    room = min(min(memory(), 2.0**37) * PAGE_SHARE / move_bytes, PAGE_READS / reads) / chains
+    room = min(min(device_memory(), 2.0**37) * PAGE_SHARE / move_bytes, PAGE_READS / reads) / chains
     moves = int(np.clip(1 << (max(1, int(room)).bit_length() - 1), ADAPT_EVERY, MOST_MOVES))
     return max(1, moves // subsets.move.every)
 
@@ -81,7 +81,7 @@ class DeviceCohort(ABC):
         self.page: tuple[int, Any] = (-1, None)
         self.reason = ""  # why chains are not held in registers, once it is known
         with jax.enable_x64(True):
-            self.keys = chain_keys(problem.seed, chains)
+            self.keys = make_chain_keys(problem.seed, chains)
 
     @classmethod
     @abstractmethod
@@ -138,7 +138,7 @@ class DeviceCohort(ABC):
                     end = min(end, at - at % self._adapt_every + self._adapt_every)
                 page = self._page(self.moves // self.problem.page)
                 played = self._play(page, at, end)
-                done.append(moves_of(played, at, end - at, self.every))
+                done.append(collect_moves(played, at, end - at, self.every))
                 self.moves += end - at
                 if not self.frozen and end % self._adapt_every == 0:
                     self._adapt(played.draws.theta, end)
@@ -177,7 +177,7 @@ class DeviceCohort(ABC):
     @property
     def room(self) -> Played:
         """For the draws of a page."""
-        return self.played or blank(self.place, self.problem)
+        return self.played or make_room(self.place, self.problem)
 
     @property
     def _adapt_every(self) -> int:
@@ -196,7 +196,7 @@ class DeviceCohort(ABC):
         """What it holds now. Rows are not: where U's are is enough to find them."""
         with jax.enable_x64(True):
             state = jax.tree.map(np.array, self.state._replace(rows=[]))
-            U: Any = jax.tree.map(np.array, assess_nothing(self.indices))
+            U: Any = jax.tree.map(np.array, as_subset(self.indices))
             at, every = self.moves % self.problem.page, self._adapt_every
             seen = 0 if self.frozen or self.played is None else at % every
             recent = np.zeros((0, *state.theta.shape), state.theta.dtype)
@@ -212,7 +212,7 @@ class DeviceCohort(ABC):
             self.place = self.placed(state, jnp.array(held.written.U.indices, self.first.dtype))
             at, seen = held.moves % self.problem.page, len(held.recent)
             if seen:
-                self.played = blank(self.place, self.problem)
+                self.played = make_room(self.place, self.problem)
                 theta = self.played.draws.theta.at[:, at - seen : at].set(np.swapaxes(held.recent, 0, 1))
                 self.played = self.played._replace(draws=self.played.draws._replace(theta=theta))
 
@@ -239,22 +239,22 @@ class DeviceCohort(ABC):
         """Nothing is open."""
 
 
-def assess_nothing(indices: Array) -> Subset:
+def as_subset(indices: Array) -> Subset:
     """U without statistics."""
     return jax.vmap(assess)(indices, jnp.zeros((len(indices), 0, indices.shape[-1])))
 
 
-def blank(place: Place, problem: Problem) -> Played:
+def make_room(place: Place, problem: Problem) -> Played:
     """Room for the draws of a page."""
     shape, d = (len(place.indices), problem.page), place.state.theta.shape[-1]
     extra = {name: jnp.zeros(shape, zero.dtype) for name, zero in problem.kernel.extra().items()}
-    info = Info(jnp.zeros(shape), jnp.zeros(shape, bool), jnp.zeros(shape, bool), jnp.zeros(shape, jnp.int32), extra)
+    info = MoveInfo(jnp.zeros(shape), jnp.zeros(shape, bool), jnp.zeros(shape, bool), jnp.zeros(shape, jnp.int32), extra)
     draws = Draw(jnp.zeros((*shape, d), place.state.theta.dtype), jnp.zeros(shape), info)
     return Played(draws, jnp.zeros((shape[0], problem.page // problem.subsets.move.every), bool))
 
 
 @partial(jax.jit, static_argnames=("length", "every"))
-def moves_of(played: Played, at: int, length: int, every: int) -> Moves:
+def collect_moves(played: Played, at: int, length: int, every: int) -> Moves:
     """So many moves of a page, as pipelines tell them, `(moves, chains, ...)`."""
 
     def cut(leaf: Array) -> Any:

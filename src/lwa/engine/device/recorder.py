@@ -1,4 +1,4 @@
-"""Draws that are summarised on the device: nothing of them but the last few ever leaves it."""
+"""Draws that are summarised on the device: only the last few ever leave it."""
 
 from functools import partial
 from typing import Any
@@ -13,12 +13,12 @@ from lwa.engine.cohort import Moves
 from lwa.engine.recorder import Kept, Recorder
 
 COUNTED = 2**19
-"""Draws of a block that are counted by cell, more or less: threads that count in one cell wait for each other, and half
-a million a block leave quantiles nothing to gain."""
+"""About how many draws of a block are counted by cell: threads that count in one cell wait for each other, and more
+than half a million per block add nothing to quantiles."""
 
 
 class RecorderOnDevice(Recorder):
-    """A recorder of chains that move in step, of whose draws a summary is kept and the `last` few of each chain."""
+    """A recorder of chains that move in step; it keeps a summary of their draws and the `last` few of each chain."""
 
     def __init__(self, chains: int, thinning: int, n: int, last: int) -> None:
         super().__init__(chains, thinning, n, {}, last)
@@ -28,7 +28,7 @@ class RecorderOnDevice(Recorder):
         self.tail: list[Kept] = []  # the last ones that it has seen, there too
 
     def add(self, moves: Moves, first: int = 0) -> None:
-        """Thin these moves where they are."""
+        """Thin these moves on the device."""
         joined = moves if self.pending is None else jax.tree.map(lambda *p: jnp.concatenate(p), self.pending, moves)
         groups, rest = divmod(len(joined.theta), self.thinning)
         self.pending = None if not rest else jax.tree.map(lambda leaf: leaf[-rest:], joined)
@@ -36,8 +36,8 @@ class RecorderOnDevice(Recorder):
         if groups:
             self.fresh.append(thin_moves(joined, groups, self.thinning, self.n))
 
-    def summarised(self, running: RunningSummary) -> RunningSummary:
-        """The summary with the draws that it has not seen. The last ones stay on the device until they are asked."""
+    def summarise(self, running: RunningSummary) -> RunningSummary:
+        """Return the summary with the draws that it has not seen. The last ones stay on the device for now."""
         for draws in self.fresh:
             running = update_running(running, draws.theta)
             self.counts += draws.lp.shape[1]
@@ -48,7 +48,7 @@ class RecorderOnDevice(Recorder):
         return running
 
     def bring_home(self) -> None:
-        """The last draws of each chain, from the device."""
+        """Copy the last draws of each chain from the device."""
         parts = jax.tree.map(lambda *leaves: np.concatenate(leaves, 1), *map(fetch, self.tail)) if self.tail else None
         self.tail = []
         if parts is not None:
@@ -59,13 +59,13 @@ class RecorderOnDevice(Recorder):
 
 
 def fetch(draws: Kept) -> Kept:
-    """As NumPy's arrays."""
+    """Copy draws to NumPy's arrays."""
     return jax.tree.map(np.asarray, draws)
 
 
 @partial(jax.jit, static_argnames=("groups", "thinning"))
-def thin_moves(moves: Any, groups: int, thinning: int, n: int) -> Kept:
-    """One draw in so many moves, `(chains, draws, ...)`."""
+def thin_moves(moves: Moves, groups: int, thinning: int, n: int) -> Kept:
+    """Keep one draw in every `thinning` moves, `(chains, draws, ...)`."""
 
     def by_group(leaf: Array) -> Array:
         return leaf[: groups * thinning].reshape(groups, thinning, *leaf.shape[1:])
@@ -76,16 +76,22 @@ def thin_moves(moves: Any, groups: int, thinning: int, n: int) -> Kept:
     def total(leaf: Array) -> Any:
         return jnp.swapaxes(by_group(leaf).sum(1), 0, 1)
 
+    there: Any = moves  # JAX's arrays here
     return Kept(
-        last(moves.theta), last(moves.log_density), total(moves.acceptance) / thinning, last(moves.accepted),
-        total(moves.refreshed) / thinning, last(moves.distance), total(moves.evaluations).astype(jnp.int64) * n,
-        {},
-    )  # fmt: skip
+        theta=last(there.theta),
+        lp=last(there.log_density),
+        acceptance_rate=total(there.acceptance) / thinning,
+        accepted=last(there.accepted),
+        subset_accepted=total(there.refreshed) / thinning,
+        subset_distance=last(there.distance),
+        n_rows_read=total(there.evaluations).astype(jnp.int64) * n,
+        extra={},
+    )
 
 
 @partial(jax.jit, donate_argnames=("running",))
 def update_running(running: RunningSummary, theta: Array) -> RunningSummary:
-    """The summary with more draws, `(chains, draws, k)`. Of very many, some from all over are counted by cell."""
+    """Add draws, `(chains, draws, k)`, to a summary. Of very many, only some spread over all are counted by cell."""
     draws = jnp.swapaxes(theta, 0, 1).astype(jnp.float64)
     every = -(-draws.shape[0] * draws.shape[1] // COUNTED)
     some = count_in_cells(running.sketch, draws[-1::-every])

@@ -1,46 +1,48 @@
-"""Y on the device, and pages of proposals drawn there: which slots of U change, which rows come in, θ's own noise."""
+"""Rows on the device, and pages of proposals drawn there: which slots change, which rows come in, θ's own noise."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Int, PyTree
 
 from lwa.backend.random import Purpose, keys
 from lwa.engine.device.random import DeviceGenerator
-from lwa.kernels.kernel import Kernel
+from lwa.kernels.kernel import AnyArray, Kernel, Noise, Precision
 from lwa.rows import Batch, Rows
 
-PASS_ROWS = 2**20
+UPLOAD_ROWS = 2**20
+"""Rows that are put on the device at once."""
 
 
-class Page(NamedTuple):
-    """A page as it is drawn, whatever the state: leaves `(chains, transitions, ...)`, noise `(chains, moves, ...)`."""
+class SubsetPage(NamedTuple):
+    """A page as it is drawn, independently of the state; for noise, leaves are `(chains, moves, ...)`."""
 
-    slots: Array  # (..., k)
-    incoming: Array  # (..., k)
-    rows: list[Array]  # what the incoming rows were prepared to, leaves (..., k, *shape)
-    noise: Any  # what the kernel asked for
+    slots: Int[Array, "*chains transitions k"]
+    incoming: Int[Array, "*chains transitions k"]
+    rows: list[Array]  # what the incoming rows were prepared to, leaves (chains, transitions, k, *shape)
+    noise: Noise
 
 
-def put_rows(blocks: Iterable[Batch], dtype: Any) -> Any:
-    """All rows on the device; floats in the working precision, other types as they are."""
+def put_rows(blocks: Iterable[Batch], dtype: Precision) -> PyTree:
+    """Put all rows on the device; floats in the working precision, other types as they are."""
 
-    def cast(leaf: Any) -> Array:
+    def put(leaf: np.ndarray) -> Array:
         return jnp.asarray(leaf.astype(dtype, copy=False) if np.issubdtype(leaf.dtype, np.floating) else leaf)
 
-    parts = [jax.tree.map(cast, block) for block in blocks]
+    parts = [jax.tree.map(put, block) for block in blocks]
     return parts[0] if len(parts) == 1 else jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
 
-def bytes_of(rows: Rows, dtype: Any) -> int:
-    """What all rows take on the device."""
+def count_bytes(rows: Rows, dtype: Precision) -> int:
+    """Return how many bytes all rows take on the device."""
     one = rows.take(np.zeros(1, np.int64))
 
-    def size(leaf: Any) -> int:
+    def size(leaf: np.ndarray) -> int:
         each = np.dtype(dtype).itemsize if np.issubdtype(leaf.dtype, np.floating) else leaf.dtype.itemsize
         return int(leaf.size) * each
 
@@ -48,42 +50,41 @@ def bytes_of(rows: Rows, dtype: Any) -> int:
 
 
 @partial(jax.jit, static_argnames=("kernel", "transitions", "moves", "k", "n", "d", "dtype"))
-def draw_page(
-    subset_keys: Array, theta_keys: Array, number: int, rows: Any, *, kernel: Kernel, transitions: int, moves: int,
-    k: int, n: int, d: int, dtype: Any
-) -> Page:  # fmt: skip
-    """The page of that number for each chain, from a key each for U and for θ."""
-    subset_keys, theta_keys = of_page(subset_keys, number), of_page(theta_keys, number)
+def draw_subset_page(
+    subset_keys: Array, theta_keys: Array, number: int, rows: PyTree, *, kernel: Kernel, transitions: int, moves: int,
+    k: int, n: int, d: int, dtype: Precision
+) -> SubsetPage:  # fmt: skip
+    """Draw the page of that number for each chain, from one key each for the subset and for θ."""
+    subset_keys, theta_keys = fold_in_page(subset_keys, number), fold_in_page(theta_keys, number)
 
     def proposals(key: Array) -> tuple[Array, Array]:
         rng = DeviceGenerator(key)
         N = len(jax.tree.leaves(rows)[0])
-        slots = some_slots(rng, transitions, k, n)
+        slots = draw_slots(rng, transitions, k, n)
         return slots, rng.integers(N, (transitions, k), jnp.int32 if N < 2**31 else jnp.int64)
 
     slots, incoming = jax.vmap(proposals)(subset_keys)
 
-    noise = page_noise(theta_keys, kernel, moves, d, dtype)
-    return Page(slots, incoming, jax.tree.map(lambda leaf: leaf[incoming], rows), noise)
+    noise = draw_noise(theta_keys, kernel, moves, d, dtype)
+    return SubsetPage(slots, incoming, jax.tree.map(lambda leaf: leaf[incoming], rows), noise)
 
 
-def page_noise(keys: Array, kernel: Kernel, moves: int, d: int, dtype: Any) -> Any:
-    """What the kernel asks for, for a page of moves of each chain."""
+def draw_noise(keys: Array, kernel: Kernel, moves: int, d: int, dtype: Precision) -> Noise:
+    """Draw the kernel's noise for a page of moves of each chain."""
 
-    def of(key: Array) -> Any:
-        rng: Any = DeviceGenerator(key)
-        return kernel.noise(rng, moves, d, dtype)
+    def of(key: Array) -> Noise:
+        return kernel.noise(cast(np.random.Generator, DeviceGenerator(key)), moves, d, dtype)
 
     return jax.vmap(of)(keys)
 
 
-def of_page(keys: Array, number: int) -> Array:
-    """The keys of the chains for that page."""
+def fold_in_page(keys: Array, number: int) -> Array:
+    """Return the chains' keys for that page."""
     return jax.vmap(lambda key: jax.random.fold_in(key, number))(keys)
 
 
-def some_slots(rng: DeviceGenerator, size: int, k: int, n: int) -> Array:
-    """k of n slots, uniformly, by Floyd's algorithm, as `Swap.propose` draws them; `(size, k)`."""
+def draw_slots(rng: DeviceGenerator, size: int, k: int, n: int) -> Array:
+    """Draw k of n slots uniformly by Floyd's algorithm, as `Swap.propose` does; `(size, k)`."""
 
     def one_more(i: int, slots: Array) -> Array:
         last = n - k + i
@@ -96,8 +97,8 @@ def some_slots(rng: DeviceGenerator, size: int, k: int, n: int) -> Array:
     return jax.lax.fori_loop(0, k, one_more, jnp.full((size, k), -1, jnp.int32))
 
 
-def chain_keys(seed: int, chains: Sequence[int]) -> tuple[Array, Array]:
-    """A key for U and one for θ, of each chain; pages are counted into them."""
+def make_chain_keys(seed: int, chains: Sequence[int]) -> tuple[Array, Array]:
+    """Return a key for the subset and one for θ, of each chain; pages are folded into them."""
     names = jnp.asarray(np.asarray(chains, np.int32))
 
     def of(purpose: Purpose) -> Array:

@@ -1,10 +1,10 @@
 """A function of θ and one row, written out number by number, so that a whole subset can stay in registers.
 
-A kernel on a GPU holds the rows of U as lanes: one vector of n entries for each number that a row has. What a user
-wrote for arrays (`x @ beta`, slices, sums over columns) is taken apart into operations on single numbers, each of
-which is either the same for all rows, as an entry of θ is, or one vector of lanes. Shapes are dealt with while
-tracing, so nothing of them is left in the program. Loops whose length is not known, sorting, and tables looked up by
-a row's code are not written out: `NotInLanes` says so, and such models run as ordinary JAX programs.
+A kernel on a GPU holds the rows of a subset as lanes: one vector of n entries for each number that a row has. What a
+user wrote for arrays (`x @ beta`, slices, sums over columns) is taken apart into operations on single numbers, each of
+which is either the same for all rows, as an entry of θ is, or one vector of lanes. Shapes are resolved while tracing,
+so nothing of them is left in the program. Loops of unknown length, sorting, and tables looked up by a row's code are
+not written out: `NotInLanes` says so, and such models run as ordinary JAX programs.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,23 +15,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.extend.core import ClosedJaxpr, Literal  # type: ignore[attr-defined]
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var  # type: ignore[attr-defined]
+from jax.typing import ArrayLike, DTypeLike
+from jaxtyping import PyTree
 from numpy.typing import NDArray
 
-from lwa.engine.device.partial_eval import CALLS, called
+from lwa.engine.device.partial_eval import CALLS, get_callee
 
-MOST_NUMBERS = 4096
-"""Entries of any array on the way: as many operations are written out for each."""
+MOST_WRITTEN_OUT = 4096
+"""Entries of any intermediate array: as many operations are written out for each."""
 
 type Numbers = NDArray[Any]
 """An array of the user's program: its entries are scalars, or vectors of lanes, as JAX traces them."""
+type FlatLeaves = list[list[Array]]
+"""One flat list of numbers for each leaf of a tree."""
 
-SHAPES = {
+REARRANGING = {
     "reshape", "broadcast_in_dim", "squeeze", "expand_dims", "transpose", "slice", "rev", "concatenate", "split",
     "copy", "stack", "unstack",
 }  # fmt: skip
 """Operations that only put entries elsewhere."""
-FOLDS: dict[str, Callable[[Any, Any], Any]] = {
+FOLDS: dict[str, Callable[[ArrayLike, ArrayLike], Array]] = {
     "reduce_sum": jnp.add, "reduce_max": jnp.maximum, "reduce_min": jnp.minimum, "reduce_prod": jnp.multiply,
     "reduce_and": jnp.logical_and, "reduce_or": jnp.logical_or,
 }  # fmt: skip
@@ -46,157 +50,154 @@ ENTRYWISE = {
 
 
 class NotInLanes(Exception):
-    """A program that cannot be written out; says why."""
+    """A program that cannot be written out, and why."""
 
 
-def written_out(function: Callable[..., Any], *examples: Any) -> Callable[..., list[list[Any]]]:
-    """The same function from flat lists of numbers to flat lists of numbers, one for each leaf.
+def write_out(function: Callable[..., PyTree], *examples: PyTree) -> Callable[..., FlatLeaves]:
+    """Return the function from flat lists of numbers to flat lists of numbers, one list for each leaf.
 
-    `examples` are arguments of the right shapes and types, rows being one row. Raises `NotInLanes` where it cannot be.
+    `examples` are arguments of the right shapes and types, rows being one row. Raises `NotInLanes` if it is impossible.
     """
     program = jax.make_jaxpr(function)(*examples)
-    known(program)
+    require_writable(program)
     shapes = [getattr(var.aval, "shape", ()) for var in program.jaxpr.invars]
 
-    def on_numbers(*leaves: Sequence[Any]) -> list[list[Any]]:
-        shaped = [as_numbers(leaf, shape) for leaf, shape in zip(leaves, shapes, strict=True)]
-        return [list(out.ravel()) for out in run(program, shaped)]
+    def on_numbers(*leaves: Sequence[ArrayLike]) -> FlatLeaves:
+        arguments = [as_numbers(leaf, shape) for leaf, shape in zip(leaves, shapes, strict=True)]
+        return [list(out.ravel()) for out in run_on_numbers(program, arguments)]
 
-    def tried(*leaves: Array) -> list[list[Any]]:
+    def on_arrays(*leaves: Array) -> FlatLeaves:
         return on_numbers(*(list(leaf.reshape(-1)) for leaf in leaves))
 
-    jax.eval_shape(tried, *jax.tree.leaves(examples))  # what only shows on the way is refused here too
+    jax.eval_shape(on_arrays, *jax.tree.leaves(examples))  # what is found impossible on the way is raised here too
     return on_numbers
 
 
-def as_numbers(entries: Sequence[Any], shape: tuple[int, ...]) -> Numbers:
-    """A flat list as an array of entries."""
+def as_numbers(entries: Sequence[ArrayLike], shape: tuple[int, ...]) -> Numbers:
+    """Return a flat list as an array of entries."""
     out = np.empty(len(entries), object)
     for i, entry in enumerate(entries):
         out[i] = entry
     return out.reshape(shape)
 
 
-def known(program: ClosedJaxpr) -> None:
-    """Refuse, before anything is compiled, what cannot be written out."""
+def require_writable(program: ClosedJaxpr) -> None:
+    """Raise `NotInLanes`, before anything is compiled, if a program cannot be written out."""
     for equation in program.jaxpr.eqns:
         name = equation.primitive.name
         for shape in (getattr(var.aval, "shape", ()) for var in equation.outvars):
-            if np.prod(shape, dtype=np.int64) > MOST_NUMBERS:
+            if np.prod(shape, dtype=np.int64) > MOST_WRITTEN_OUT:
                 raise NotInLanes(f"an array of shape {shape} is too large to be written out")
         if name in CALLS:
-            known(called(equation))
-        elif name not in ENTRYWISE | SHAPES | FOLDS.keys() | {"dot_general", "iota", "gather", "cumsum"}:
+            require_writable(get_callee(equation))
+        elif name not in ENTRYWISE | REARRANGING | FOLDS.keys() | {"dot_general", "iota", "gather", "cumsum"}:
             raise NotInLanes(f"the operation {name!r} cannot be written out")
 
 
-def run(program: ClosedJaxpr, arguments: Sequence[Numbers]) -> list[Numbers]:
-    """The program on arrays of numbers."""
-    held: dict[Any, Numbers] = dict(zip(program.jaxpr.invars, arguments, strict=True))
+def run_on_numbers(program: ClosedJaxpr, arguments: Sequence[Numbers]) -> list[Numbers]:
+    """Run a program on arrays of numbers."""
+    held: dict[Var, Numbers] = dict(zip(program.jaxpr.invars, arguments, strict=True))
     for var, constant in zip(program.jaxpr.constvars, program.consts, strict=True):
-        held[var] = constants(constant)
+        held[var] = as_constants(constant)
 
-    def read(atom: Any) -> Numbers:
-        return constants(atom.val) if isinstance(atom, Literal) else held[atom]
+    def read(atom: Var | Literal) -> Numbers:
+        return as_constants(atom.val) if isinstance(atom, Literal) else held[atom]
 
     for equation in program.jaxpr.eqns:
-        found = perform(equation, [read(atom) for atom in equation.invars])
+        found = perform_equation(equation, [read(atom) for atom in equation.invars])
         held.update(zip(equation.outvars, found, strict=True))
     return [read(atom) for atom in program.jaxpr.outvars]
 
 
-def constants(value: Any) -> Numbers:
-    """An array that is known while tracing."""
-    value = np.asarray(value)
-    return as_numbers([value.dtype.type(entry) for entry in value.ravel()], value.shape)
+def as_constants(value: ArrayLike) -> Numbers:
+    """Return an array that is known while tracing as an array of entries."""
+    known = np.asarray(value)
+    return as_numbers([known.dtype.type(entry) for entry in known.ravel()], known.shape)
 
 
-def perform(equation: Any, given: list[Numbers]) -> list[Numbers]:
-    """One operation."""
+def perform_equation(equation: JaxprEqn, given: list[Numbers]) -> list[Numbers]:
+    """Perform one operation on numbers."""
     name, out = equation.primitive.name, equation.outvars[0].aval
     if name in CALLS:
-        return run(called(equation), given)
-    if name in SHAPES:
-        return moved(equation, given)
+        return run_on_numbers(get_callee(equation), given)
+    if name in REARRANGING:
+        return rearrange(equation, given)
     if name in FOLDS:
-        return [folded(FOLDS[name], given[0], equation.params["axes"])]
+        return [reduce_axes(FOLDS[name], given[0], equation.params["axes"])]
     if name == "dot_general":
-        return [product(given[0], given[1], equation.params["dimension_numbers"], out)]
+        return [multiply_matrices(given[0], given[1], equation.params["dimension_numbers"], out)]
     if name == "iota":
-        at = np.broadcast_to(
-            np.expand_dims(np.arange(out.shape[equation.params["dimension"]]), others(out, equation)), out.shape
-        )
-        return [constants(at.astype(out.dtype))]
+        return [count_along(equation.params["dimension"], out.shape, out.dtype)]
     if name == "cumsum":
-        return [summed_up(given[0], equation.params["axis"], reverse=equation.params["reverse"])]
+        return [accumulate(given[0], equation.params["axis"], reverse=equation.params["reverse"])]
     if name == "gather":
-        return [looked_up(equation, given)]
-    return [entrywise(equation, given)]
+        return [look_up(equation, given)]
+    return [apply_entrywise(equation, given)]
 
 
-def others(out: Any, equation: Any) -> tuple[int, ...]:
-    """All axes but the one along which an iota counts."""
-    return tuple(axis for axis in range(len(out.shape)) if axis != equation.params["dimension"])
+def count_along(axis: int, shape: tuple[int, ...], dtype: DTypeLike) -> Numbers:
+    """Return the numbers 0, 1, … along one axis."""
+    others = tuple(other for other in range(len(shape)) if other != axis)
+    return as_constants(np.broadcast_to(np.expand_dims(np.arange(shape[axis]), others), shape).astype(dtype))
 
 
-def entrywise(equation: Any, given: list[Numbers]) -> Numbers:
-    """An operation on single numbers, for each of them."""
+def apply_entrywise(equation: JaxprEqn, given: list[Numbers]) -> Numbers:
+    """Perform an operation on single numbers, for each of them."""
     shape = equation.outvars[0].aval.shape
     if all(isinstance(entry, np.generic) for numbers in given for entry in numbers.ravel()):
-        return known_already(equation, given, shape)
+        return evaluate_constants(equation, given, shape)
     if equation.primitive.name == "convert_element_type":
         dtype = equation.params["new_dtype"]
         return as_numbers([jnp.asarray(entry).astype(dtype) for entry in given[0].ravel()], shape)
     if (
         equation.primitive.name == "div"
-        and is_known(given[1])
+        and is_known_nonzero(given[1])
         and np.issubdtype(equation.outvars[0].aval.dtype, np.floating)
     ):
-        return entrywise_product(given[0], given[1], shape, equation.outvars[0].aval.dtype)
+        return multiply_by_inverses(given[0], given[1], shape, equation.outvars[0].aval.dtype)
     types = [var.aval.dtype for var in equation.invars]
     flat = [np.broadcast_to(numbers, shape).ravel() for numbers in given]
 
-    def one(*entries: Any) -> Any:
-        return equation.primitive.bind(*alike(entries, types), **equation.params)
+    def one(*entries: ArrayLike) -> Array:
+        return equation.primitive.bind(*make_alike(entries, types), **equation.params)
 
     return as_numbers([one(*entries) for entries in zip(*flat, strict=True)], shape)
 
 
-def known_already(equation: Any, given: list[Numbers], shape: tuple[int, ...]) -> Numbers:
-    """What an operation finds that is given constants alone."""
+def evaluate_constants(equation: JaxprEqn, given: list[Numbers], shape: tuple[int, ...]) -> Numbers:
+    """Perform an operation that is given constants alone."""
     types = [var.aval.dtype for var in equation.invars]
     with jax.ensure_compile_time_eval():
         values = [jnp.asarray(numbers.tolist(), kind) for numbers, kind in zip(given, types, strict=True)]
-        return constants(np.broadcast_to(equation.primitive.bind(*values, **equation.params), shape))
+        return as_constants(np.broadcast_to(equation.primitive.bind(*values, **equation.params), shape))
 
 
-def is_known(numbers: Numbers) -> bool:
-    """Whether all of them are known while tracing, and none is 0."""
+def is_known_nonzero(numbers: Numbers) -> bool:
+    """Return whether all numbers are known while tracing, and none is 0."""
     return all(isinstance(entry, np.generic) and entry != 0 for entry in numbers.ravel())
 
 
-def entrywise_product(numbers: Numbers, by: Numbers, shape: tuple[int, ...], dtype: Any) -> Numbers:
-    """A division by what is known, as a product, which costs a tenth of it."""
+def multiply_by_inverses(numbers: Numbers, by: Numbers, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Numbers:
+    """Divide by constants, as a product, which costs a tenth of it."""
     inverse = [dtype.type(1.0 / np.float64(entry)) for entry in np.broadcast_to(by, shape).ravel()]
     entries = np.broadcast_to(numbers, shape).ravel()
     return as_numbers([jnp.asarray(x) * one for x, one in zip(entries, inverse, strict=True)], shape)
 
 
-def alike(entries: Sequence[Any], types: Sequence[Any]) -> list[Array]:
-    """Numbers of the types that the program has, as vectors of lanes where one of them is."""
+def make_alike(entries: Sequence[ArrayLike], types: Sequence[DTypeLike]) -> list[Array]:
+    """Return numbers of the types that the program has, all as vectors of lanes if one of them is."""
     shape = jnp.broadcast_shapes(*(jnp.shape(entry) for entry in entries))
-    return [jnp.broadcast_to(of_type(entry, kind), shape) for entry, kind in zip(entries, types, strict=True)]
+    return [jnp.broadcast_to(as_type(entry, kind), shape) for entry, kind in zip(entries, types, strict=True)]
 
 
-def of_type(entry: Any, kind: Any) -> Array:
-    """A number of another type; bits come from whatever is not 0, since programs on a GPU store them as numbers."""
-    entry = jnp.asarray(entry)
-    bits = np.dtype(bool)
-    return entry != 0 if np.dtype(kind) is bits and entry.dtype != bits else entry.astype(kind)
+def as_type(entry: ArrayLike, kind: DTypeLike) -> Array:
+    """Return a number of another type; true is whatever is not 0, since programs on a GPU store bits as numbers."""
+    number, bits = jnp.asarray(entry), np.dtype(bool)
+    return number != 0 if np.dtype(kind) is bits and number.dtype != bits else number.astype(kind)
 
 
-def moved(equation: Any, given: list[Numbers]) -> list[Numbers]:
-    """An operation that only puts entries elsewhere: where to, it says of their places."""
+def rearrange(equation: JaxprEqn, given: list[Numbers]) -> list[Numbers]:
+    """Perform an operation that only puts entries elsewhere, by performing it on their places."""
     places, start = [], 0
     for numbers in given:
         places.append(np.arange(start, start + numbers.size).reshape(numbers.shape))
@@ -205,26 +206,28 @@ def moved(equation: Any, given: list[Numbers]) -> list[Numbers]:
         found = equation.primitive.bind(*map(jnp.asarray, places), **equation.params)
     found = found if equation.primitive.multiple_results else [found]
     flat = np.concatenate([numbers.ravel() for numbers in given])
-    return [at_places(flat, place) for place in found]
+    return [take_places(flat, place) for place in found]
 
 
-def at_places(entries: Numbers, places: Any) -> Numbers:
-    """Entries of a flat array, in the shape of their places: an array even of a single one."""
+def take_places(entries: Numbers, places: ArrayLike) -> Numbers:
+    """Return entries of a flat array, in the shape of their places: an array even of a single one."""
     return entries[np.asarray(places).reshape(-1)].reshape(np.shape(places))
 
 
-def folded(operation: Callable[[Any, Any], Any], numbers: Numbers, axes: Sequence[int]) -> Numbers:
-    """A reduction over axes."""
+def reduce_axes(operation: Callable[[ArrayLike, ArrayLike], Array], numbers: Numbers, axes: Sequence[int]) -> Numbers:
+    """Reduce an array over some axes."""
     kept = [axis for axis in range(numbers.ndim) if axis not in axes]
     lined = numbers.transpose(*kept, *axes).reshape(*(numbers.shape[axis] for axis in kept), -1)
     out = [reduce(operation, line) for line in lined.reshape(-1, lined.shape[-1])]
     return as_numbers(out, lined.shape[:-1])
 
 
-def product(a: Numbers, b: Numbers, dimension_numbers: Any, out: Any) -> Numbers:
-    """A product of matrices, entry by entry, in the type of the result."""
+def multiply_matrices(
+    a: Numbers, b: Numbers, dimension_numbers: tuple[tuple[Sequence[int], ...], ...], out: jax.ShapeDtypeStruct
+) -> Numbers:
+    """Multiply matrices, entry by entry, in the type of the result, which is like `out`."""
     (of_a, of_b), (batch_a, batch_b) = dimension_numbers
-    a, b = ordered(a, batch_a, of_a), ordered(b, batch_b, of_b)
+    a, b = order_axes(a, batch_a, of_a), order_axes(b, batch_b, of_b)
     entries = []
     for left, right in zip(a, b, strict=True):
         for row in left:
@@ -237,15 +240,15 @@ def product(a: Numbers, b: Numbers, dimension_numbers: Any, out: Any) -> Numbers
     return as_numbers(entries, out.shape)
 
 
-def ordered(numbers: Numbers, batch: Sequence[int], contracted: Sequence[int]) -> Numbers:
-    """Axes as (batch, free, contracted)."""
+def order_axes(numbers: Numbers, batch: Sequence[int], contracted: Sequence[int]) -> Numbers:
+    """Return an array with axes (batch, free, contracted)."""
     free = [axis for axis in range(numbers.ndim) if axis not in (*batch, *contracted)]
     sizes = [int(np.prod([numbers.shape[axis] for axis in axes])) for axes in (batch, free, contracted)]
     return numbers.transpose(*batch, *free, *contracted).reshape(sizes)
 
 
-def summed_up(numbers: Numbers, axis: int, *, reverse: bool) -> Numbers:
-    """Running sums."""
+def accumulate(numbers: Numbers, axis: int, *, reverse: bool) -> Numbers:
+    """Return running sums along an axis."""
     lined = np.moveaxis(numbers, axis, 0)
     lined = lined[::-1] if reverse else lined
     out = np.empty_like(lined)
@@ -257,12 +260,12 @@ def summed_up(numbers: Numbers, axis: int, *, reverse: bool) -> Numbers:
     return np.moveaxis(out[::-1] if reverse else out, 0, axis)
 
 
-def looked_up(equation: Any, given: list[Numbers]) -> Numbers:
-    """Entries at places that are known while tracing."""
+def look_up(equation: JaxprEqn, given: list[Numbers]) -> Numbers:
+    """Return entries at places that are known while tracing."""
     numbers, indices = given
     if not all(isinstance(entry, np.generic | int) for entry in indices.ravel()):
         raise NotInLanes("a table is looked up by a row's own code")
     places = np.arange(numbers.size).reshape(numbers.shape)
     with jax.ensure_compile_time_eval():
         found = equation.primitive.bind(jnp.asarray(places), jnp.asarray(indices.astype(np.int64)), **equation.params)
-    return at_places(numbers.ravel(), found)
+    return take_places(numbers.ravel(), found)

@@ -12,11 +12,11 @@ from jax import Array
 from numpy.typing import NDArray
 
 from lwa.algorithm import State, Subset
-from lwa.engine.device.cohort import ROWS_SHARE, DeviceCohort, can_be_played, memory, page_within
-from lwa.engine.device.partial_eval import Split, split_of
-from lwa.engine.device.resident import PASS_ROWS, Page, bytes_of, draw_page, put_rows
-from lwa.engine.device.xla_loop import Place, Played, evaluate, play_together
 from lwa.engine.problem import Problem
+from lwa.engine.device.cohort import ROWS_SHARE, DeviceCohort, count_page_proposals, device_memory, is_playable
+from lwa.engine.device.partial_eval import Split, split_target
+from lwa.engine.device.resident import UPLOAD_ROWS, SubsetPage, count_bytes, draw_subset_page, put_rows
+from lwa.engine.device.xla_loop import Place, Played, evaluate_prepared, play_together
 from lwa.subsets.chain import SubsetChain
 from lwa.subsets.moves import Swap
 from lwa.targets.target import Target, Terms
@@ -28,12 +28,12 @@ class SubsetsOnDevice(DeviceCohort):
     def __init__(self, problem: Problem, chains: Sequence[int], U: Subset) -> None:
         super().__init__(problem, chains)
         with jax.enable_x64(True):
-            self.target = rounded(jax.tree.map(jnp.asarray, problem.target), problem.dtype)
-            rows = put_rows(problem.subsets.rows.blocks(PASS_ROWS), problem.dtype)
+            self.target = round_target(jax.tree.map(jnp.asarray, problem.target), problem.dtype)
+            rows = put_rows(problem.subsets.rows.blocks(UPLOAD_ROWS), problem.dtype)
             one = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:1], 0, -1), rows)
             theta = jnp.zeros(problem.target.model.dimension, problem.dtype)
-            self.split: Split = split_of(self.target, theta, one)
-            self.rows = prepared(self.target, rows, self.split)
+            self.split: Split = split_target(self.target, theta, one)
+            self.rows = prepare_rows(self.target, rows, self.split)
             N = len(jax.tree.leaves(rows)[0])
             self.first = jnp.asarray(np.asarray(U.indices), jnp.int32 if N < 2**31 else jnp.int64)
 
@@ -42,42 +42,45 @@ class SubsetsOnDevice(DeviceCohort):
         """Whether U is uniform and brings nothing along, so that it can be moved where θ is, and whether there is
         room."""
         subsets = problem.subsets
-        if not isinstance(subsets, SubsetChain) or not isinstance(subsets.move, Swap) or not can_be_played(problem):
+        if not isinstance(subsets, SubsetChain) or not isinstance(subsets.move, Swap) or not is_playable(problem):
             return False
         if subsets.leverage is not None or subsets.calibration is not None or subsets.statistic.dimension:
             return False
-        rows = bytes_of(subsets.rows, problem.dtype)
+        rows = count_bytes(subsets.rows, problem.dtype)
         held = rows / len(subsets.rows) * subsets.n * chains
-        return max(rows, held) < ROWS_SHARE * memory()
+        return max(rows, held) < ROWS_SHARE * device_memory()
 
     @classmethod
     def page_for(cls, problem: Problem, chains: int) -> int:
         """Proposals of U a page: fewer where chains are many, and rows come in by the dozen."""
         subsets, d = problem.subsets, problem.target.model.dimension
-        each = bytes_of(subsets.rows, problem.dtype) / len(subsets.rows)
+        each = count_bytes(subsets.rows, problem.dtype) / len(subsets.rows)
         move = 32 * d + 64 + 3 * each * subsets.move.replaced(subsets.n) / subsets.move.every
-        return page_within(subsets, move, subsets.n, chains)
+        return count_page_proposals(subsets, move, subsets.n, chains)
 
     def score(self, theta: NDArray[Any]) -> Terms:
         """The log target of every chain at its θ, given its first subset."""
         with jax.enable_x64(True):
-            return scores(jnp.asarray(theta), self.first, self.rows, self.target, self.split)
+            return score_subsets(jnp.asarray(theta), self.first, self.rows, self.target, self.split)
 
     def placed(self, state: State, indices: Array) -> Place:
         """With the rows of U."""
-        return Place(state._replace(rows=rows_of(indices, self.rows)), indices)
+        return Place(state._replace(rows=take_rows(indices, self.rows)), indices)
 
     @property
     def indices(self) -> Array:
         """U as it is."""
         return self.place.indices
 
-    def _play(self, page: Page, at: int, end: int) -> Played:
-        from lwa.engine.device.pallas_subsets import play_in_registers, why_not  # Pallas: nothing else needs it
+    def _play(self, page: SubsetPage, at: int, end: int) -> Played:
+        from lwa.engine.device.pallas_subsets import (  # Pallas: nothing else needs it
+            play_in_registers,
+            why_not_in_registers,
+        )
 
         kernel: Any = self.problem.kernel
         played = self.in_registers(
-            lambda: why_not(self.place, page, self.target, kernel, self.split),
+            lambda: why_not_in_registers(self.place, page, self.target, kernel, self.split),
             lambda interpret: play_in_registers(
                 self.place, page, at, end, self.target, kernel, self.split, every=self.every, interpret=interpret
             ),
@@ -89,20 +92,20 @@ class SubsetsOnDevice(DeviceCohort):
         )
         return self.played
 
-    def _page(self, number: int) -> Page:
+    def _page(self, number: int) -> SubsetPage:
         if self.page[0] != number:
             subsets, d = self.problem.subsets, self.problem.target.model.dimension
-            page = draw_page(
+            page = draw_subset_page(
                 *self.keys, number, self.rows, kernel=self.problem.kernel, transitions=self.problem.page // self.every,
                 moves=self.problem.page, k=subsets.move.replaced(subsets.n), n=subsets.n, d=d,
                 dtype=np.dtype(self.problem.dtype).name,
             )  # fmt: skip
             self.page = number, page
-        found: Page = self.page[1]
+        found: SubsetPage = self.page[1]
         return found
 
 
-def rounded(target: Target, dtype: Any) -> Target:
+def round_target(target: Target, dtype: Any) -> Target:
     """What it knows of all rows in the working precision, so that no program has to convert it.
 
     θ̂ is rounded with the rest, by as much as any θ in that precision is.
@@ -113,18 +116,18 @@ def rounded(target: Target, dtype: Any) -> Target:
 
 
 @partial(jax.jit, static_argnames=("split",))
-def prepared(target: Any, rows: Any, split: Split) -> list[Array]:
+def prepare_rows(target: Any, rows: Any, split: Split) -> list[Array]:
     """What all rows know at θ̂."""
     return split.prepare(target, rows)
 
 
 @jax.jit
-def rows_of(indices: Array, rows: list[Array]) -> list[Array]:
+def take_rows(indices: Array, rows: list[Array]) -> list[Array]:
     """What U's rows know, leaves `(chains, *shape, n)`."""
     return [jnp.moveaxis(leaf[indices], 1, -1) for leaf in rows]
 
 
 @partial(jax.jit, static_argnames=("split",))
-def scores(theta: Array, indices: Array, rows: list[Array], target: Any, split: Split) -> Terms:
+def score_subsets(theta: Array, indices: Array, rows: list[Array], target: Any, split: Split) -> Terms:
     """The log target of each chain."""
-    return jax.vmap(partial(evaluate, target=target, split=split))(theta, rows_of(indices, rows))
+    return jax.vmap(partial(evaluate_prepared, target=target, split=split))(theta, take_rows(indices, rows))

@@ -1,46 +1,49 @@
-"""Lines 2-11 of Algorithm 1 in one loop, for U that is uniform and brings nothing along: as an ordinary JAX program.
+"""Lines 2-11 of Algorithm 1 in one loop, as an ordinary JAX program, for subsets that are drawn uniformly.
 
-`algorithm.py` runs U ahead of θ because they may live apart. Here both are on the device, so one loop holds them. Every
-function of a single transition is that of `algorithm.py`.
+`algorithm.py` runs the subset ahead of θ because they may live apart. Here both are on the device, so one loop holds
+them. Every function of a single transition is that of `algorithm.py`.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float, Int
 
 from lwa.algorithm import Candidate, Draw, State, assess, repeats
 from lwa.engine.device.partial_eval import Split
-from lwa.engine.device.resident import Page
-from lwa.kernels.kernel import Evaluate, Kernel
+from lwa.engine.device.resident import SubsetPage
+from lwa.kernels.kernel import Evaluate, Kernel, Noise
 from lwa.rows.slots import put
 from lwa.targets.target import Target, Terms
 
 
 class Place(NamedTuple):
-    """Where chains are: θ and all that its next move needs, and which rows U holds, or which window it is."""
+    """Where chains are: θ and all that its next move needs, and which rows or which window each subset is."""
 
     state: State
-    indices: Array  # (chains, n); of windows (chains, 1)
+    indices: Int[Array, "*chains n"]  # n is 1 for windows
 
 
 class Played(NamedTuple):
-    """What moves did; leaves `(chains, moves, ...)`, and for each transition whether U changed."""
+    """What moves did, leaves `(chains, moves, ...)`, and whether each transition changed the subset."""
 
     draws: Draw
-    refreshed: Array  # (chains, transitions)
+    refreshed: Bool[Array, "*chains transitions"]
 
 
-def without_rows(terms: Terms) -> Terms:
-    """Terms of which only the sum is kept: reading U's rows again costs less than moving n numbers a chain about."""
+def drop_rows(terms: Terms) -> Terms:
+    """Keep only the sum of terms: reading the rows again costs less than moving n numbers per chain about."""
     return terms._replace(rows=terms.rows[..., :0])
 
 
-def refresh(place: Place, slots: Array, incoming: Array, rows: Any) -> tuple[Place, Array]:
-    """Lines 2-5 for one chain: the rows that come in take their slots, unless one is in U already."""
+def exchange_uniformly(
+    place: Place, slots: Int[Array, " k"], incoming: Int[Array, " k"], rows: list[Array]
+) -> tuple[Place, Array]:
+    """Put one chain's incoming rows into their slots, unless one is in the subset already: lines 2-5."""
     n = place.indices.shape[-1]
     nothing = jnp.zeros((0, slots.shape[-1]))
     U = assess(place.indices, jnp.zeros((0, n)))
@@ -52,41 +55,39 @@ def refresh(place: Place, slots: Array, incoming: Array, rows: Any) -> tuple[Pla
     ), changed
 
 
-def evaluate(theta: Array, rows: list[Array], target: Target, split: Split) -> Terms:
-    """The log target of one chain, given what its rows were prepared to."""
+def evaluate_prepared(theta: Array, rows: list[Array], target: Target, split: Split) -> Terms:
+    """Return the log target of one chain, given what its rows were prepared to."""
     terms = split.terms(split.numbers(theta, target), rows)
-    return without_rows(target.summed(theta, target.model.log_prior_at(theta), terms, None, None))
+    return drop_rows(target.summed(theta, target.model.log_prior_at(theta), terms, None, None))
 
 
-def moved(state: State, noise: Any, gain: Array, kernel: Kernel, scored: Evaluate) -> tuple[State, Draw]:
-    """Lines 7-9 for one chain."""
-    theta, terms, info = kernel.step(noise, state.tuning, state.theta, state.terms, scored)
+def move_once(state: State, noise: Noise, gain: Array, kernel: Kernel, evaluate: Evaluate) -> tuple[State, Draw]:
+    """Make one move of one chain: lines 7-9."""
+    theta, terms, info = kernel.step(noise, state.tuning, state.theta, state.terms, evaluate)
     tuning = kernel.steer(state.tuning, noise, info, gain)
     return state._replace(theta=theta, terms=terms, tuning=tuning), Draw(theta, terms.log_density, info)
 
 
-def over_page(
-    place: Place, played: Played, noise: Any, gain: Array, start: int, stop: int, kernel: Kernel, every: int,
-    renewed: Callable[[Array, Place], tuple[Place, Array]], scored: Callable[[Array, Place, Array], Terms]
+def play_page(
+    place: Place, played: Played, *, noise: Noise, gain: Float[Array, " moves"], start: int, stop: int, kernel: Kernel,
+    every: int, renew: Callable[[Array, Place], tuple[Place, Array]], score: Callable[[Array, Place, Array], Terms]
 ) -> tuple[Place, Played]:  # fmt: skip
-    """The moves `start` to `stop` of a page for one chain; before every so many of them comes a transition of U.
+    """Play the moves `start` to `stop` of a page for one chain, with a transition of the subset before every few.
 
-    `renewed` makes it and tells whether U changed, and `scored` is the log target of θ after so many of them.
+    `renew` makes the t-th transition and returns whether the subset changed; `score` is the log target of θ after it.
     """
 
     def transition(t: Array, place: Place, refreshed: Array) -> tuple[Place, Array]:
-        place, changed = renewed(t, place)
-        state = place.state._replace(terms=scored(t, place, place.state.theta))
+        place, changed = renew(t, place)
+        state = place.state._replace(terms=score(t, place, place.state.theta))
         return place._replace(state=state), refreshed.at[t].set(changed)
 
     def step(t: Array, carry: tuple[Place, Played]) -> tuple[Place, Played]:
         place, played = carry
-        place, refreshed = jax.lax.cond(
-            t % every == 0, transition, lambda t, place, refreshed: (place, refreshed), t // every, place,
-            played.refreshed,
-        )  # fmt: skip
+        now = (t // every, place, played.refreshed)
+        place, refreshed = jax.lax.cond(t % every == 0, transition, lambda t, *same: same, *now)
         own = jax.tree.map(lambda leaf: leaf[t], noise)
-        state, draw = moved(place.state, own, gain[t], kernel, partial(scored, t // every, place))
+        state, draw = move_once(place.state, own, gain[t], kernel, partial(score, t // every, place))
         draws = jax.tree.map(lambda room, new: room.at[t].set(new), played.draws, draw)
         return place._replace(state=state), Played(draws, refreshed)
 
@@ -95,18 +96,21 @@ def over_page(
 
 @partial(jax.jit, static_argnames=("kernel", "split", "every"), donate_argnames=("place", "played"))
 def play_together(
-    place: Place, played: Played, page: Page, gain: Array, start: int, stop: int, target: Target, kernel: Kernel,
-    split: Split, *, every: int
+    place: Place, played: Played, page: SubsetPage, *, gain: Array, start: int, stop: int, target: Target,
+    kernel: Kernel, split: Split, every: int
 ) -> tuple[Place, Played]:  # fmt: skip
-    """The moves `start` to `stop` of a page, U' being proposed before every so many of them."""
+    """Play the moves `start` to `stop` of a page for all chains."""
 
-    def one_chain(place: Place, played: Played, page: Page) -> tuple[Place, Played]:
-        def renewed(t: Array, place: Place) -> tuple[Place, Array]:
-            return refresh(place, *jax.tree.map(lambda leaf: leaf[t], page[:3]))
+    def one_chain(place: Place, played: Played, page: SubsetPage) -> tuple[Place, Played]:
+        def renew(t: Array, place: Place) -> tuple[Place, Array]:
+            return exchange_uniformly(place, *jax.tree.map(lambda leaf: leaf[t], page[:3]))
 
-        def scored(t: Array, place: Place, theta: Array) -> Terms:
-            return evaluate(theta, place.state.rows, target, split)
+        def score(t: Array, place: Place, theta: Array) -> Terms:
+            return evaluate_prepared(theta, place.state.rows, target, split)
 
-        return over_page(place, played, page.noise, gain, start, stop, kernel, every, renewed, scored)
+        return play_page(
+            place, played, noise=page.noise, gain=gain, start=start, stop=stop, kernel=kernel, every=every, renew=renew,
+            score=score,
+        )  # fmt: skip
 
     return jax.vmap(one_chain)(place, played, page)

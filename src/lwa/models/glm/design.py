@@ -21,9 +21,9 @@ from lwa.errors import InputError
 from lwa.models.glm.formula import Formula, Term
 from lwa.rows.store.encoding import Level
 
-WRITTEN_OUT = 8
+WRITTEN_OUT_COLUMNS = 8
 """Columns of a term, at the most, that a row holds as numbers."""
-MOST_COLUMNS = 5_000
+MOST_COEFFICIENTS = 5_000
 """The curvature of so many coefficients takes 200 MB."""
 
 
@@ -76,7 +76,7 @@ class Block:
     @property
     def written_out(self) -> bool:
         """Whether a row holds its columns as they are."""
-        return not self.codings or self.size <= WRITTEN_OUT
+        return not self.codings or self.size <= WRITTEN_OUT_COLUMNS
 
     @property
     def names(self) -> list[str]:
@@ -220,7 +220,7 @@ class Design:
         return self.intercept + np.arange(block.start, block.start + block.size)
 
 
-def design_of(formula: Formula, levels: Mapping[str, tuple[Level, ...]]) -> Design:
+def build_design(formula: Formula, levels: Mapping[str, tuple[Level, ...]]) -> Design:
     """The columns of a formula, given the levels of its factors.
 
     A factor loses its first level in a term where it would repeat what terms before it span, and only there (as in R,
@@ -232,26 +232,26 @@ def design_of(formula: Formula, levels: Mapping[str, tuple[Level, ...]]) -> Desi
         factors = tuple(name for name in term if name in levels)
         numbers = tuple(name for name in term if name not in levels)
         seen = spanned.setdefault(frozenset(numbers), set())
-        for coding in codings(factors, seen):
+        for coding in find_codings(factors, seen):
             if not (coding or numbers):
                 continue  # the intercept
             coded = tuple(Coding(name, levels[name], reduced) for name, reduced in coding.items())
             start = blocks[-1].start + blocks[-1].size if blocks else 0
-            blocks.append(Block(name_of(term), numbers, coded, start, term))
-            if start + blocks[-1].size > MOST_COLUMNS:
+            blocks.append(Block(name_term(term), numbers, coded, start, term))
+            if start + blocks[-1].size > MOST_COEFFICIENTS:
                 raise InputError(
-                    f"The formula has more than {MOST_COLUMNS} coefficients once {name_of(term)!r} is written out. "
+                    f"The formula has more than {MOST_COEFFICIENTS} coefficients once {name_term(term)!r} is written out. "
                     "Merge rare levels, or leave the term out."
                 )
     return Design(formula.intercept, tuple(blocks))
 
 
-def name_of(term: Term) -> str:
+def name_term(term: Term) -> str:
     """A term as it is written."""
     return ":".join(term)
 
 
-def codings(factors: tuple[str, ...], seen: set[frozenset[str]]) -> list[dict[str, bool]]:
+def find_codings(factors: tuple[str, ...], seen: set[frozenset[str]]) -> list[dict[str, bool]]:
     """How to code the factors of a term so that it adds what is not spanned yet: each coding is {factor: reduced}.
 
     A term of factors a, b with all their levels spans 1, a⁻, b⁻ and a⁻:b⁻, where ⁻ leaves the first level out. What is
@@ -261,14 +261,14 @@ def codings(factors: tuple[str, ...], seen: set[frozenset[str]]) -> list[dict[st
     new = [subset for subset in subsets if subset not in seen]
     seen.update(new)
     found = [{name: True for name in factors if name in subset} for subset in new]
-    while pair := mergeable(found):
+    while pair := find_mergeable(found):
         small, large, name = pair
         merged = {one: found[large][one] and one != name for one in factors if one in found[large]}
         found = [merged if i == large else coding for i, coding in enumerate(found) if i != small]
     return found
 
 
-def mergeable(found: list[dict[str, bool]]) -> tuple[int, int, str] | None:
+def find_mergeable(found: list[dict[str, bool]]) -> tuple[int, int, str] | None:
     """Two codings that are one: the same but for a factor that one lacks and the other has reduced."""
     for large, coding in enumerate(found):
         for name, reduced in reversed(coding.items()):

@@ -21,7 +21,7 @@ type Levels = Mapping[str, tuple[Level, ...]]
 """What codes stand for, by column."""
 
 NO_LEVELS: Levels = {}
-FUNCTIONS: dict[str, Callable[..., Any]] = {
+ROW_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "log": np.log,
     "log2": np.log2,
     "log10": np.log10,
@@ -51,7 +51,7 @@ COMPARISONS: dict[type[ast.cmpop], Callable[..., Any]] = {
     ast.NotEq: np.not_equal,
 }
 """What gives 1 where it holds and 0 where it does not."""
-NAMES = ", ".join([*FUNCTIONS, *LEARNED])
+FORMULA_NAMES = ", ".join([*ROW_FUNCTIONS, *LEARNED])
 MOST_CHARACTERS = 10_000
 """A longer formula is no formula."""
 MOST_NESTED = 100
@@ -81,13 +81,13 @@ class Expression:
     @property
     def texts(self) -> list[tuple[str, str]]:
         """The columns that are compared with a text, and these."""
-        pairs = [with_text(node) for node in ast.walk(self.tree) if isinstance(node, ast.Compare)]
+        pairs = [match_text_comparison(node) for node in ast.walk(self.tree) if isinstance(node, ast.Compare)]
         return [(self.quoted.get(pair[0].id, pair[0].id), pair[1]) for pair in pairs if pair is not None]
 
     @property
     def computed(self) -> list[str]:
         """The columns whose values it uses, not only whether they are some text."""
-        compared = {id(pair[0]) for node in ast.walk(self.tree) if (pair := with_text(node)) is not None}
+        compared = {id(pair[0]) for node in ast.walk(self.tree) if (pair := match_text_comparison(node)) is not None}
         called = {id(node.func) for node in ast.walk(self.tree) if isinstance(node, ast.Call)}
         names = [node for node in ast.walk(self.tree) if isinstance(node, ast.Name)]
         found = [node.id for node in names if id(node) not in compared | called]
@@ -104,7 +104,7 @@ class Expression:
         return np.broadcast_to(np.asarray(values, np.float64), (size,))
 
 
-def with_text(node: ast.AST) -> tuple[ast.Name, str] | None:
+def match_text_comparison(node: ast.AST) -> tuple[ast.Name, str] | None:
     """The column and the text, where the node is `column == 'text'`, `'text' != column` or the like."""
     match node:
         case ast.Compare(left=ast.Name() as name, comparators=[ast.Constant(value=str() as text)]):
@@ -139,13 +139,13 @@ def read_expression(text: str) -> Expression:
         assert isinstance(tree, ast.Call)
         call = tree
         if learned == "C" and len(tree.args) == 1 and [keyword.arg for keyword in tree.keywords] == ["ref"]:
-            reference = level_in(tree.keywords[0].value)
+            reference = read_level(tree.keywords[0].value)
             call = ast.Call(tree.func, tree.args, [])
         require_one_argument(call, learned)
         inner = tree.args[0]
     else:
         learned, inner = None, tree
-    check(inner)
+    check_expression(inner)
     known = ast.unparse(tree)
     for name, column in quoted.items():
         known = known.replace(name, column)
@@ -155,7 +155,7 @@ def read_expression(text: str) -> Expression:
     return expression
 
 
-def check(node: ast.expr, depth: int = 0) -> None:
+def check_expression(node: ast.expr, depth: int = 0) -> None:
     """Refuse what is not arithmetic of columns and numbers."""
     if depth > MOST_NESTED:
         raise InputError(
@@ -167,14 +167,14 @@ def check(node: ast.expr, depth: int = 0) -> None:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool) and math.isfinite(value):
             return
         case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
-            check(left, depth + 1)
-            check(right, depth + 1)
+            check_expression(left, depth + 1)
+            check_expression(right, depth + 1)
         case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand):
-            check(operand, depth + 1)
+            check_expression(operand, depth + 1)
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in COMPARISONS:
-            if with_text(node) is None:
-                check(left, depth + 1)
-                check(right, depth + 1)
+            if match_text_comparison(node) is None:
+                check_expression(left, depth + 1)
+                check_expression(right, depth + 1)
             elif not isinstance(op, ast.Eq | ast.NotEq):
                 raise InputError(
                     f"{ast.unparse(node)!r} in the formula: a text is compared by == or !=. Write x == 'some level'."
@@ -183,9 +183,9 @@ def check(node: ast.expr, depth: int = 0) -> None:
             raise InputError(
                 f"{ast.unparse(node)!r} in the formula compares more than two. Write I((x > 1) * (x < 3)), for example."
             )
-        case ast.Call(func=ast.Name(id=name)) if name in FUNCTIONS:
+        case ast.Call(func=ast.Name(id=name)) if name in ROW_FUNCTIONS:
             require_one_argument(node, name)
-            check(node.args[0], depth + 1)
+            check_expression(node.args[0], depth + 1)
         case ast.Call(func=ast.Name(id=name)) if name in LEARNED:
             raise InputError(
                 f"{name}(...) stands inside of {ast.unparse(node)!r} or another expression of the formula, but "
@@ -193,13 +193,13 @@ def check(node: ast.expr, depth: int = 0) -> None:
             )
         case ast.Call(func=ast.Name(id=name)):
             raise InputError(
-                f"The formula calls {name!r}, which it may not. Valid: {NAMES}. Compute anything else as a column of "
+                f"The formula calls {name!r}, which it may not. Valid: {FORMULA_NAMES}. Compute anything else as a column of "
                 "the data first."
             )
         case _:
             raise InputError(
                 f"{ast.unparse(node)!r} is no part of a formula: columns, numbers, + - * / **, comparisons and "
-                f"{NAMES} are. "
+                f"{FORMULA_NAMES} are. "
                 "Compute anything else as a column of the data first."
             )
 
@@ -211,7 +211,7 @@ def require_one_argument(call: ast.Call, name: str) -> None:
         raise InputError(f"{ast.unparse(call)!r} in the formula: {name} takes one argument. Write {name}(x){also}.")
 
 
-def level_in(node: ast.expr) -> Level:
+def read_level(node: ast.expr) -> Level:
     """The level that a reference is: a text or a number."""
     match node:
         case ast.Constant(value=str() | int() | float() as value):
@@ -225,7 +225,7 @@ def level_in(node: ast.expr) -> Level:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """The value of what `check` let through, in float64."""
+    """The value of what `check_expression` let through, in float64."""
 
     columns: Mapping[str, NDArray[Any]]
     quoted: Mapping[str, str]
@@ -245,14 +245,14 @@ class Evaluation:
                 value = self.of(operand)
                 return -value if isinstance(op, ast.USub) else value
             case ast.Compare(left=left, ops=[op], comparators=[right]):
-                pair = with_text(node)
+                pair = match_text_comparison(node)
                 if pair is not None:
                     return COMPARISONS[type(op)](self.is_level(*pair), True).astype(np.float64)
                 one, other = self.of(left), self.of(right)
                 # A comparison with NaN is no 0: whoever looks for missing values must still see it.
                 return np.where(np.isnan(one) | np.isnan(other), np.nan, COMPARISONS[type(op)](one, other))
             case ast.Call(func=ast.Name(id=name), args=[argument]):
-                return FUNCTIONS[name](self.of(argument))
+                return ROW_FUNCTIONS[name](self.of(argument))
         raise AssertionError(f"{ast.unparse(node)!r} was not checked")
 
     def is_level(self, name: ast.Name, text: str) -> NDArray[np.bool_]:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from lwa.errors import one_of
 
-type Theta = Mapping[str, Array]
-type Columns = Mapping[str, Array]
+type GlmTheta = Mapping[str, Array]
+type GlmRows = Mapping[str, Array]
 
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
@@ -25,7 +25,7 @@ class Family:
     """The distribution of a response given its linear predictor η."""
 
     name: str
-    terms: Callable[[str, Array, Theta, Columns], Array]  # (link, η, θ, rows) -> log f of each row
+    terms: Callable[[str, Array, GlmTheta, GlmRows], Array]  # (link, η, θ, rows) -> log f of each row
     links: tuple[str, ...]  # the first is used where none is asked for
     allowed: Callable[[NDArray[Any], Any], NDArray[np.bool_]]  # (y, trials)
     words: str  # what is allowed
@@ -44,79 +44,79 @@ def softplus(x: Array) -> Array:
 softplus.defjvps(lambda away, _, x: away * jax.nn.sigmoid(x))
 
 
-def gaussian(link: str, eta: Array, theta: Theta, rows: Columns) -> Array:
+def gaussian(link: str, eta: Array, theta: GlmTheta, rows: GlmRows) -> Array:
     """N(μ, σ²)."""
-    z = (rows["y"] - mean_of(link, eta)) / theta["sigma"]
+    z = (rows["y"] - invert_link(link, eta)) / theta["sigma"]
     return -0.5 * z**2 - jnp.log(theta["sigma"]) - HALF_LOG_2PI
 
 
-def student_t(link: str, eta: Array, theta: Theta, rows: Columns) -> Array:
+def student_t(link: str, eta: Array, theta: GlmTheta, rows: GlmRows) -> Array:
     """Student's t with ν degrees of freedom, location η and scale σ."""
     nu, sigma = theta["nu"], theta["sigma"]
-    z = (rows["y"] - mean_of(link, eta)) / sigma
+    z = (rows["y"] - invert_link(link, eta)) / sigma
     front = gammaln((nu + 1) / 2) - gammaln(nu / 2) - 0.5 * jnp.log(nu * math.pi) - jnp.log(sigma)
     return front - (nu + 1) / 2 * jnp.log1p(z**2 / nu)
 
 
-def bernoulli(link: str, eta: Array, theta: Theta, rows: Columns) -> Array:
+def bernoulli(link: str, eta: Array, theta: GlmTheta, rows: GlmRows) -> Array:
     """P(y = 1) = p."""
     y = rows["y"]
     if link == "logit":
         return -softplus((1 - 2 * y) * eta)
     if link == "probit":
         return log_ndtr((2 * y - 1) * eta)
-    success, failure = log_odds_parts(link, eta)
+    success, failure = log_probabilities(link, eta)
     return jnp.where(y > 0.5, success, failure)
 
 
-def binomial(link: str, eta: Array, theta: Theta, rows: Columns) -> Array:
+def binomial(link: str, eta: Array, theta: GlmTheta, rows: GlmRows) -> Array:
     """y successes in so many trials."""
     y, trials = rows["y"], rows["trials"]
     if link == "logit":
         return rows["constant"] + y * eta - trials * softplus(eta)
-    success, failure = log_odds_parts(link, eta)
+    success, failure = log_probabilities(link, eta)
     return rows["constant"] + y * success + (trials - y) * failure
 
 
-def log_odds_parts(link: str, eta: Array) -> tuple[Array, Array]:
+def log_probabilities(link: str, eta: Array) -> tuple[Array, Array]:
     """log p and log(1 - p)."""
     if link == "probit":
         return log_ndtr(eta), log_ndtr(-eta)
     return jnp.log(-jnp.expm1(-jnp.exp(eta))), -jnp.exp(eta)  # cloglog
 
 
-def poisson(link: str, eta: Array, theta: Theta, rows: Columns) -> Array:
+def poisson(link: str, eta: Array, theta: GlmTheta, rows: GlmRows) -> Array:
     """Counts with mean exp η."""
     return rows["constant"] + rows["y"] * eta - jnp.exp(eta)
 
 
-def negative_binomial(link: str, eta: Array, theta: Theta, rows: Columns) -> Array:
+def negative_binomial(link: str, eta: Array, theta: GlmTheta, rows: GlmRows) -> Array:
     """Counts with mean μ = exp η and variance μ + μ²/φ."""
     y, phi = rows["y"], theta["phi"]
     away = eta - jnp.log(phi)
     return rows["constant"] + gammaln(y + phi) - gammaln(phi) + y * away - (y + phi) * softplus(away)
 
 
-def gamma(link: str, eta: Array, theta: Theta, rows: Columns) -> Array:
+def gamma(link: str, eta: Array, theta: GlmTheta, rows: GlmRows) -> Array:
     """Gamma with mean μ = exp η and variance μ²/shape."""
     y, shape = rows["y"], theta["shape"]
     ratio = jnp.log(y) - eta
     return shape * (jnp.log(shape) + ratio - jnp.exp(ratio)) - gammaln(shape) - jnp.log(y)
 
 
-def categorical(link: str, eta: Array, theta: Theta, rows: Columns) -> Array:
+def categorical(link: str, eta: Array, theta: GlmTheta, rows: GlmRows) -> Array:
     """P(y = k) ∝ exp η_k, and η of the first level is 0; η is `(n, levels - 1)`."""
     whole = jnp.concatenate([jnp.zeros_like(eta[:, :1]), eta], axis=1)
     chosen = jnp.take_along_axis(whole, rows["y"][:, None], axis=1)[:, 0]
     return chosen - jax.nn.logsumexp(whole, axis=1)
 
 
-def mean_of(link: str, eta: Array) -> Array:
+def invert_link(link: str, eta: Array) -> Array:
     """μ."""
     return jnp.exp(eta) if link == "log" else eta
 
 
-def link_of(link: str, mean: float) -> float:
+def apply_link(link: str, mean: float) -> float:
     """η at which the mean is `mean`, kept off the boundaries."""
     if link == "identity":
         return mean
@@ -139,7 +139,7 @@ def log_factorial(y: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(log_gamma(np.asarray(y, np.float64) + 1))
 
 
-def whole_from_zero(y: NDArray[Any]) -> NDArray[np.bool_]:
+def is_count(y: NDArray[Any]) -> NDArray[np.bool_]:
     """Which are 0, 1, 2, …."""
     return (y >= 0) & (y == np.floor(y))
 
@@ -159,7 +159,7 @@ FAMILIES = {
             "binomial",
             binomial,
             PROBABILITIES,
-            lambda y, trials: whole_from_zero(y) & (y <= trials),
+            lambda y, trials: is_count(y) & (y <= trials),
             "whole numbers from 0 to the number of trials",
             constant=lambda y, trials: log_factorial(trials) - log_factorial(y) - log_factorial(trials - y),
         ),
@@ -167,7 +167,7 @@ FAMILIES = {
             "poisson",
             poisson,
             ("log",),
-            lambda y, _: whole_from_zero(y),
+            lambda y, _: is_count(y),
             "whole numbers >= 0",
             constant=lambda y, _: -log_factorial(y),
         ),
@@ -175,7 +175,7 @@ FAMILIES = {
             "negative_binomial",
             negative_binomial,
             ("log",),
-            lambda y, _: whole_from_zero(y),
+            lambda y, _: is_count(y),
             "whole numbers >= 0",
             ("phi",),
             constant=lambda y, _: -log_factorial(y),
@@ -187,14 +187,14 @@ FAMILIES = {
 """By name."""
 
 
-def family_of(name: object) -> Family:
+def find_family(name: object) -> Family:
     """A family by its name."""
     if not isinstance(name, str) or name not in FAMILIES:
         raise one_of("family", name, list(FAMILIES))
     return FAMILIES[name]
 
 
-def link_for(family: Family, link: object) -> str:
+def choose_link(family: Family, link: object) -> str:
     """The link that is asked for, or the family's first."""
     if link is None:
         return family.links[0]

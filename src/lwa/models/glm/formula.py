@@ -14,7 +14,7 @@ from lwa.models.glm.expressions import MOST_CHARACTERS, MOST_NESTED, Expression,
 type Term = tuple[str, ...]
 """Names of the factors that a term multiplies; the intercept has none."""
 
-EXAMPLE = "Pass 'y ~ a + b', for example."
+FORMULA_EXAMPLE = "Pass 'y ~ a + b', for example."
 MOST_TERMS = 10_000
 
 
@@ -44,14 +44,14 @@ class Token(NamedTuple):
 def read_formula(text: object) -> Formula:
     """A formula from its text."""
     if not isinstance(text, str):
-        raise InputError(f"formula={text!r} is no text. {EXAMPLE}")
+        raise InputError(f"formula={text!r} is no text. {FORMULA_EXAMPLE}")
     if len(text) > MOST_CHARACTERS:
         raise InputError(f"The formula has {len(text)} characters; at most {MOST_CHARACTERS} are expected.")
-    at = unquoted(text).find("~")
+    at = blank_quotes(text).find("~")
     response, tilde, rest = (text[:at], "~", text[at + 1 :]) if at >= 0 else (text, "", "")
-    if not tilde or "~" in unquoted(rest) or not response.strip() or not rest.strip():
-        raise InputError(f"formula={text!r} needs one '~' with something on either side. {EXAMPLE}")
-    reader = Reader(text, tokens(rest, text))
+    if not tilde or "~" in blank_quotes(rest) or not response.strip() or not rest.strip():
+        raise InputError(f"formula={text!r} needs one '~' with something on either side. {FORMULA_EXAMPLE}")
+    reader = Reader(text, tokenize(rest, text))
     terms = reader.sum([()])
     reader.expect("end")
     offsets = [term for term in terms if any(name.startswith("offset(") for name in term)]
@@ -59,24 +59,24 @@ def read_formula(text: object) -> Formula:
         raise InputError(f"formula={text!r}: an offset(...) stands by itself. Write '+ offset(log(exposure))'.")
     kept = sorted((term for term in terms if term not in offsets), key=len)
     if not kept:
-        raise InputError(f"formula={text!r} has no term and no intercept, so nothing to infer. {EXAMPLE}")
+        raise InputError(f"formula={text!r} has no term and no intercept, so nothing to infer. {FORMULA_EXAMPLE}")
     return Formula(
         text,
-        read_expression(braceless(response.strip())),
+        read_expression(strip_braces(response.strip())),
         tuple(kept),
         {name: reader.factors[name] for term in kept for name in term},
         tuple(reader.factors[term[0]] for term in offsets),
     )
 
 
-def braceless(text: str) -> str:
+def strip_braces(text: str) -> str:
     """`{x + 1}` as `x + 1`."""
     return text[1:-1] if text.startswith("{") and text.endswith("}") else text
 
 
-def tokens(rest: str, text: str) -> list[Token]:
+def tokenize(rest: str, text: str) -> list[Token]:
     """The right-hand side in pieces."""
-    found, at, compared = [], 0, comparisons(rest)
+    found, at, compared = [], 0, find_comparisons(rest)
     while at < len(rest):
         if rest[at].isspace():
             at += 1
@@ -93,22 +93,22 @@ def tokens(rest: str, text: str) -> list[Token]:
         elif match := re.compile(r"[^\W\d]\w*(\s*\()?|\{|`[^`]*`").match(rest, at):
             end = match.end()
             if match[0][-1] in "({":
-                end = closing(rest, end - 1, text)
+                end = find_closing(rest, end - 1, text)
             found.append(Token("factor", rest[at:end]))
             at = end
         else:
             raise InputError(
                 f"formula={text!r} cannot be read from {rest[at:][:20]!r} on. Columns, + - * : / ^ ( ) and functions "
                 "such as log(x) are expected; a comparison stands in brackets, (x > 15), a name with other characters "
-                f"between backticks. {EXAMPLE}"
+                f"between backticks. {FORMULA_EXAMPLE}"
             )
     return [*found, Token("end", "its end")]
 
 
-def closing(rest: str, at: int, text: str) -> int:
+def find_closing(rest: str, at: int, text: str) -> int:
     """The place after the bracket that closes the one at `at`."""
     opened, closed = rest[at], ")" if rest[at] == "(" else "}"
-    depth, plain = 0, unquoted(rest)
+    depth, plain = 0, blank_quotes(rest)
     for i in range(at, len(rest)):
         depth += (plain[i] == opened) - (plain[i] == closed)
         if depth == 0:
@@ -116,14 +116,14 @@ def closing(rest: str, at: int, text: str) -> int:
     raise InputError(f"formula={text!r} has a {opened!r} that is never closed. Add the missing {closed!r}.")
 
 
-def unquoted(text: str) -> str:
+def blank_quotes(text: str) -> str:
     """The text with blanks in the place of what stands between backticks or quotes."""
     return re.sub(r"`[^`]*`|'[^']*'|\"[^\"]*\"", lambda found: " " * len(found[0]), text)
 
 
-def comparisons(rest: str) -> dict[int, int]:
+def find_comparisons(rest: str) -> dict[int, int]:
     """Where the brackets begin and end that hold a comparison, and no sum of terms."""
-    plain = unquoted(rest)
+    plain = blank_quotes(rest)
     opened, compared, found = list[int](), set[int](), dict[int, int]()
     for match in re.finditer(r"[({)}<>]|[=!]=", plain):
         if match[0] in "({":
@@ -154,7 +154,7 @@ class Reader:
                 found: list[Term] = [()]
             else:
                 found = self.product()
-            terms = union(terms, found) if sign == "+" else without(terms, found)
+            terms = unite(terms, found) if sign == "+" else subtract_terms(terms, found)
             if not (after := self.take("+", "-")):
                 return terms
             sign = after
@@ -165,17 +165,17 @@ class Reader:
         while operator := self.take("*", "/"):
             right = self.interaction()
             if operator == "*":
-                left = self.few(union(left, right, crossed(left, right)))
+                left = self.few(unite(left, right, cross_terms(left, right)))
             else:
                 whole: Term = tuple(dict.fromkeys(name for term in left for name in term))
-                left = self.few(union(left, crossed([whole], right)))
+                left = self.few(unite(left, cross_terms([whole], right)))
         return left
 
     def interaction(self) -> list[Term]:
         """a:b."""
         left = self.power()
         while self.take(":"):
-            left = self.few(crossed(left, self.power()))
+            left = self.few(cross_terms(left, self.power()))
         return left
 
     def power(self) -> list[Term]:
@@ -190,7 +190,7 @@ class Reader:
                     f"formula={self.text!r}: the power {times} must lie between 1 and 10. Write (a + b)^2."
                 )
             for _ in range(times - 1):
-                found = self.few(union(found, crossed(found, base)))
+                found = self.few(unite(found, cross_terms(found, base)))
         return found
 
     def atom(self) -> list[Term]:
@@ -213,7 +213,7 @@ class Reader:
             return [()]
         self.expect("factor")
         is_offset = re.fullmatch(r"offset\s*\((.*)\)", token.text, re.S)
-        expression = read_expression(is_offset[1] if is_offset else braceless(token.text))
+        expression = read_expression(is_offset[1] if is_offset else strip_braces(token.text))
         name = f"offset({expression.text})" if is_offset else expression.text
         if is_offset and expression.learned == "C":
             raise InputError(f"formula={self.text!r}: an offset is a number. Write '+ offset(log(exposure))'.")
@@ -233,7 +233,7 @@ class Reader:
         token = self.tokens[self.at]
         if token.kind != kind:
             wanted = {"factor": "a column", "end": "an operator", "number": "a whole number"}.get(kind, repr(kind))
-            raise InputError(f"formula={self.text!r} has {token.text!r} where {wanted} is expected. {EXAMPLE}")
+            raise InputError(f"formula={self.text!r} has {token.text!r} where {wanted} is expected. {FORMULA_EXAMPLE}")
         self.at += 1
         return token
 
@@ -244,7 +244,7 @@ class Reader:
         return terms
 
 
-def union(*several: list[Term]) -> list[Term]:
+def unite(*several: list[Term]) -> list[Term]:
     """All terms once, in the order in which they come; a:b and b:a are the same."""
     found: dict[frozenset[str], Term] = {}
     for terms in several:
@@ -253,11 +253,11 @@ def union(*several: list[Term]) -> list[Term]:
     return list(found.values())
 
 
-def without(terms: list[Term], gone: list[Term]) -> list[Term]:
+def subtract_terms(terms: list[Term], gone: list[Term]) -> list[Term]:
     """The terms that are not among those."""
     return [term for term in terms if frozenset(term) not in set(map(frozenset, gone))]
 
 
-def crossed(left: list[Term], right: list[Term]) -> list[Term]:
+def cross_terms(left: list[Term], right: list[Term]) -> list[Term]:
     """Every term of one with every term of the other."""
-    return union([tuple(dict.fromkeys(one + other)) for one in left for other in right])
+    return unite([tuple(dict.fromkeys(one + other)) for one in left for other in right])

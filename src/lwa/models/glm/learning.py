@@ -11,31 +11,31 @@ from numpy.typing import NDArray
 from lwa.errors import DataError, InputError
 from lwa.executors import Executor
 from lwa.models.glm.expressions import Expression, Levels
-from lwa.models.glm.recipe import Held, Learned, ReadRows, Recipe, selected
+from lwa.models.glm.recipe import ColumnLevels, Learned, Recipe, RecipeRows, select_columns
 from lwa.rows import Batch, Rows
-from lwa.rows.passes import over_pieces, spread
+from lwa.rows.passes import map_pieces, spread_passes
 from lwa.rows.store.encoding import Level
 from lwa.rows.store.levels import require_one_kind
 
-BLOCK = 2**16
+SCAN_ROWS = 2**16
 """Rows that are looked at together."""
 MOST_LEVELS = 2**16
 """More different numbers than this are no levels."""
-MANY = 1_000
+MANY_COLUMNS = 1_000
 """Columns beyond which pieces wait for each other where one process computes them all: each holds as many squared."""
-SPANNED = 1e-10
+LEAST_UNEXPLAINED = 1e-10
 """The share of a column's variance that other columns leave unexplained, below which it is their combination. Sums in
 float64 leave some 1e-14."""
 
 
-def batches(rows: Rows, names: tuple[str, ...]) -> Iterator[dict[str, NDArray[Any]]]:
+def read_batches(rows: Rows, names: tuple[str, ...]) -> Iterator[dict[str, NDArray[Any]]]:
     """The columns that are needed, block by block."""
-    for batch in rows.blocks(BLOCK):
-        yield selected(batch, names)
+    for batch in rows.blocks(SCAN_ROWS):
+        yield select_columns(batch, names)
 
 
 @dataclass
-class Running:
+class RunningMoments:
     """Mean and variance of numbers that come in blocks (Chan, Golub and LeVeque, 1979)."""
 
     count: int = 0
@@ -47,7 +47,7 @@ class Running:
         mean = float(values.mean())
         self._merge(len(values), mean, float(((values - mean) ** 2).sum()))
 
-    def join(self, later: "Running") -> None:
+    def join(self, later: "RunningMoments") -> None:
         """Take in all that another has."""
         if later.count:
             self._merge(later.count, later.mean, later.squares)
@@ -71,9 +71,9 @@ def learn(
 
     `expressions` are factors of the formula, and the response where it is one of levels, as C(response).
     """
-    first = selected(rows.take(np.zeros(1, np.int64)), names)
+    first = select_columns(rows.take(np.zeros(1, np.int64)), names)
     levels: dict[str, tuple[Level, ...]] = {}
-    seen = Levelled({}, {})
+    seen = SeenLevels({}, {})
     for text, expression in expressions.items():
         texts = [column for column in expression.computed if column in text_levels]
         if texts and (expression.column is None or expression.learned in ("center", "scale")):
@@ -88,10 +88,10 @@ def learn(
         elif expression.learned == "C" or (expression.column and first[expression.column].dtype == bool):
             seen.values[text] = set()
         elif expression.learned is not None:
-            seen.running[text] = Running()
+            seen.running[text] = RunningMoments()
     if seen.values or seen.running:
         own = (seen, names, expressions, text_levels)
-        for one in over_pieces(rows, levels_in_piece, BLOCK, own=own):
+        for one in map_pieces(rows, collect_levels, SCAN_ROWS, own=own):
             seen.join(one)
     for text, values in seen.values.items():
         column = expressions[text].column
@@ -104,7 +104,7 @@ def learn(
                 f"The factor {text!r} has one level in all rows, {found[0]!r}, so nothing can be learned of it. Leave "
                 "it out of the formula."
             )
-    levels = {text: reference_first(expressions[text], found) for text, found in levels.items()}
+    levels = {text: put_reference_first(expressions[text], found) for text, found in levels.items()}
     for text, moments in seen.running.items():
         if expressions[text].learned == "scale" and not moments.sd > 0:
             raise DataError(f"{text!r}: the column is the same in all rows, so it has no scale. Leave it out.")
@@ -112,53 +112,53 @@ def learn(
 
 
 @dataclass
-class Levelled:
+class SeenLevels:
     """What was seen of expressions so far: the numbers that are levels, moments of others."""
 
     values: dict[str, set[float]]
-    running: dict[str, Running]
+    running: dict[str, RunningMoments]
 
-    def join(self, later: "Levelled") -> None:
+    def join(self, later: "SeenLevels") -> None:
         """Take in what was seen of the rows that come next."""
         for text, values in later.values.items():
             self.values[text] |= values
-            require_few(text, self.values[text])
+            require_few_numbers(text, self.values[text])
         for text, moments in later.running.items():
             self.running[text].join(moments)
 
 
-def levels_in_piece(
-    blank: Levelled,
+def collect_levels(
+    blank: SeenLevels,
     names: tuple[str, ...],
     expressions: Mapping[str, Expression],
     text_levels: Levels,
     start: int,
     blocks: Iterator[Batch],
-) -> Levelled:
+) -> SeenLevels:
     """What one piece of all rows tells."""
-    seen = Levelled({text: set() for text in blank.values}, {text: Running() for text in blank.running})
+    seen = SeenLevels({text: set() for text in blank.values}, {text: RunningMoments() for text in blank.running})
     for batch in blocks:
-        columns = selected(batch, names)
+        columns = select_columns(batch, names)
         for text, values in seen.values.items():
-            values.update(finite(text, expressions[text], columns, text_levels).tolist())
-            require_few(text, values)
+            values.update(compute_finite(text, expressions[text], columns, text_levels).tolist())
+            require_few_numbers(text, values)
         for text, moments in seen.running.items():
-            moments.add(finite(text, expressions[text], columns, text_levels, unique=False))
+            moments.add(compute_finite(text, expressions[text], columns, text_levels, unique=False))
     return seen
 
 
-def require_few(text: str, values: set[float]) -> None:
+def require_few_numbers(text: str, values: set[float]) -> None:
     """Refuse more levels than anyone means."""
     if len(values) > MOST_LEVELS:
         raise DataError(f"{text!r} has more than {MOST_LEVELS} levels: it is a number. Write it without C.")
 
 
-def reference_first(factor: Expression, levels: tuple[Level, ...]) -> tuple[Level, ...]:
+def put_reference_first(factor: Expression, levels: tuple[Level, ...]) -> tuple[Level, ...]:
     """The levels with the one that `C(x, ref=...)` names in front."""
     if factor.reference is None:
         return levels
     if factor.reference not in levels:
-        raise DataError(f"{factor.text!r}: there is no such level. {nearest(factor.reference, levels)}")
+        raise DataError(f"{factor.text!r}: there is no such level. {suggest_level(factor.reference, levels)}")
     at = levels.index(factor.reference)
     return (levels[at], *levels[:at], *levels[at + 1 :])
 
@@ -168,18 +168,18 @@ def require_texts(expression: Expression, text_levels: Levels) -> None:
     for column, text in expression.texts:
         if column in text_levels and text not in text_levels[column]:
             raise DataError(
-                f"{expression.text!r}: no row of {column!r} is {text!r}. {nearest(text, text_levels[column])}"
+                f"{expression.text!r}: no row of {column!r} is {text!r}. {suggest_level(text, text_levels[column])}"
             )
 
 
-def nearest(level: Level, levels: tuple[Level, ...]) -> str:
+def suggest_level(level: Level, levels: tuple[Level, ...]) -> str:
     """What may have been meant, and what there is."""
     close = get_close_matches(str(level), list(map(str, levels)), n=1)
     guess = f"Did you mean {close[0]!r}? " if close else ""
     return f"{guess}There are {', '.join(map(repr, levels[:10]))}{' and others' if len(levels) > 10 else ''}."
 
 
-def finite(
+def compute_finite(
     text: str, expression: Expression, columns: Any, text_levels: Levels, unique: bool = True
 ) -> NDArray[np.float64]:
     """Its numbers, all or each once; refuses NaN."""
@@ -193,7 +193,7 @@ def finite(
 
 
 @dataclass
-class Strange:
+class BadValues:
     """Values that may not be, counted by what holds them."""
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -207,7 +207,7 @@ class Strange:
         self.counts[name] = self.counts.get(name, 0) + int(good.size - good.sum())
         self.first.setdefault(name, (start + at, float(values[at])))
 
-    def join(self, later: "Strange") -> None:
+    def join(self, later: "BadValues") -> None:
         """Count those of the rows that come next."""
         for name, count in later.counts.items():
             self.counts[name] = self.counts.get(name, 0) + count
@@ -226,33 +226,36 @@ class Facts:
     rows: int
     mean: NDArray[np.float64]  # of each column
     block_sd: tuple[float | None, ...]  # of the numbers in each block; None where it has none, only levels
-    y: Running
-    trials: Running
-    offset: Running
+    y: RunningMoments
+    trials: RunningMoments
+    offset: RunningMoments
 
 
 @dataclass
-class Look:
+class RowScan:
     """What was seen of the rows so far."""
 
-    sums: "Sums"
-    blocks: list[Running]  # of the numbers in each block of the design
-    y: Running = field(default_factory=Running)
-    trials: Running = field(default_factory=Running)
-    offset: Running = field(default_factory=Running)
-    missing: Strange = field(default_factory=Strange)
-    outside: Strange = field(default_factory=Strange)
-    negative: Strange = field(default_factory=Strange)
+    sums: "ColumnSums"
+    blocks: list[RunningMoments]  # of the numbers in each block of the design
+    y: RunningMoments = field(default_factory=RunningMoments)
+    trials: RunningMoments = field(default_factory=RunningMoments)
+    offset: RunningMoments = field(default_factory=RunningMoments)
+    missing: BadValues = field(default_factory=BadValues)
+    outside: BadValues = field(default_factory=BadValues)
+    negative: BadValues = field(default_factory=BadValues)
     rows: int = 0
 
     @classmethod
-    def begin(cls, recipe: Recipe) -> "Look":
+    def begin(cls, recipe: Recipe) -> "RowScan":
         """Of nothing yet."""
-        return cls(Sums.begin(recipe.design.size, recipe.design.intercept), [Running() for _ in recipe.design.blocks])
+        return cls(
+            ColumnSums.begin(recipe.design.size, recipe.design.intercept),
+            [RunningMoments() for _ in recipe.design.blocks],
+        )
 
     def add(self, recipe: Recipe, rows: Any, parts: Any, start: int) -> None:
         """Take in a block, the rows from `start` on."""
-        look_for_missing(recipe, rows, parts, self.missing, start)
+        find_missing(recipe, rows, parts, self.missing, start)
         good = recipe.family.allowed(rows["y"], rows.get("trials")) | ~np.isfinite(rows["y"])
         self.outside.look(recipe.formula.response.text, rows["y"], good, start)
         if "weights" in rows:
@@ -269,7 +272,7 @@ class Look:
                     one.add(rows[name])
         self.rows += len(rows["y"])
 
-    def join(self, later: "Look") -> None:
+    def join(self, later: "RowScan") -> None:
         """Take in what was seen of the rows that come next."""
         self.sums.join(later.sums)
         mine, theirs = [self.y, self.trials, self.offset], [later.y, later.trials, later.offset]
@@ -281,12 +284,12 @@ class Look:
         self.rows += later.rows
 
 
-def look_through(read: ReadRows, executor: Executor | None = None) -> Facts:
+def scan_rows(read: RecipeRows, executor: Executor | None = None) -> Facts:
     """Read all rows once; refuse values that may not be, and columns that others span."""
     recipe = read.recipe
-    seen = Look.begin(recipe)
-    own, alone = (read.names, recipe, read.held), recipe.design.size > MANY
-    for one in over_pieces(spread(read.source, executor), look_at_piece, BLOCK, own=own, here=alone):
+    seen = RowScan.begin(recipe)
+    own, alone = (read.names, recipe, read.held), recipe.design.size > MANY_COLUMNS
+    for one in map_pieces(spread_passes(read.source, executor), scan_piece, SCAN_ROWS, own=own, here=alone):
         seen.join(one)
     missing, outside, negative = seen.missing, seen.outside, seen.negative
     if missing.counts:
@@ -312,11 +315,13 @@ def look_through(read: ReadRows, executor: Executor | None = None) -> Facts:
     return Facts(seen.rows, seen.sums.mean, sd, seen.y, seen.trials, seen.offset)
 
 
-def look_at_piece(names: tuple[str, ...], recipe: Recipe, held: Held, start: int, blocks: Iterator[Batch]) -> Look:
+def scan_piece(
+    names: tuple[str, ...], recipe: Recipe, held: ColumnLevels, start: int, blocks: Iterator[Batch]
+) -> RowScan:
     """What one piece of all rows tells."""
-    seen = Look.begin(recipe)
+    seen = RowScan.begin(recipe)
     for batch in blocks:
-        columns = selected(batch, names)
+        columns = select_columns(batch, names)
         with np.errstate(all="ignore"):
             rows = recipe.rows(columns, held)
             parts = recipe.parts(columns, held)
@@ -324,7 +329,7 @@ def look_at_piece(names: tuple[str, ...], recipe: Recipe, held: Held, start: int
     return seen
 
 
-def look_for_missing(recipe: Recipe, rows: Any, parts: Any, missing: Strange, start: int) -> None:
+def find_missing(recipe: Recipe, rows: Any, parts: Any, missing: BadValues, start: int) -> None:
     """Count NaN and infinity."""
     missing.look(recipe.formula.response.text, rows["y"], np.isfinite(rows["y"]), start)
     for block, part in zip(recipe.design.blocks, parts, strict=True):
@@ -336,7 +341,7 @@ def look_for_missing(recipe: Recipe, rows: Any, parts: Any, missing: Strange, st
 
 
 @dataclass
-class Sums:
+class ColumnSums:
     """Σ x and Σ x xᵀ of the columns, less a shift that keeps the second from swamping the variance."""
 
     count: int
@@ -346,7 +351,7 @@ class Sums:
     intercept: bool
 
     @classmethod
-    def begin(cls, size: int, intercept: bool) -> "Sums":
+    def begin(cls, size: int, intercept: bool) -> "ColumnSums":
         """Of nothing yet."""
         return cls(0, None, np.zeros(size), np.zeros((size, size)), intercept)
 
@@ -386,7 +391,7 @@ class Sums:
         self.products[:, at] += across
         self.products[at, :] += across.T
 
-    def join(self, later: "Sums") -> None:
+    def join(self, later: "ColumnSums") -> None:
         """Take in the sums of the rows that come next, less this shift in place of theirs."""
         if later.shift is None:
             return
@@ -425,17 +430,17 @@ class Sums:
             left = np.diag(np.linalg.cholesky(correlation)) ** 2
         except np.linalg.LinAlgError:
             left = np.zeros(1)
-        if left.min() < SPANNED:
-            raise spanned(correlation, names, self.intercept)
+        if left.min() < LEAST_UNEXPLAINED:
+            raise spanned_error(correlation, names, self.intercept)
 
 
-def spanned(correlation: NDArray[np.float64], names: list[str], intercept: bool) -> DataError:
+def spanned_error(correlation: NDArray[np.float64], names: list[str], intercept: bool) -> DataError:
     """The error for the first column that those before it span."""
     at, weights = 1, np.ones(1)
     for at in range(1, len(names)):
         before, own = correlation[:at, :at], correlation[:at, at]
         weights = np.linalg.lstsq(before, own)[0]
-        if 1 - own @ weights < 10 * SPANNED:
+        if 1 - own @ weights < 10 * LEAST_UNEXPLAINED:
             break
     others = [names[i] for i in np.argsort(-np.abs(weights)) if abs(weights[i]) > 1e-4]
     listed = ", ".join(map(repr, sorted(others, key=names.index)[:6])) + (" and others" if len(others) > 6 else "")

@@ -13,15 +13,15 @@ from jax.scipy.special import gammaln
 
 from lwa.errors import InputError
 from lwa.models.glm.design import Design
-from lwa.models.glm.families import HALF_LOG_2PI, Family, link_of
+from lwa.models.glm.families import HALF_LOG_2PI, Family, apply_link
 from lwa.models.glm.learning import Facts
 
-WEAK = 2.5
+WEAK_SDS = 2.5
 """Prior sds of a coefficient, in units of the data, as rstanarm has them: of log odds, 2.5 is a factor of 12."""
-EXAMPLE = "Pass priors={'x': ('normal', 0, 1), 'sigma': ('exponential', 0.5)}, for example."
+PRIORS_EXAMPLE = "Pass priors={'x': ('normal', 0, 1), 'sigma': ('exponential', 0.5)}, for example."
 
 
-class Kind(NamedTuple):
+class PriorKind(NamedTuple):
     """A distribution: what its numbers are, which of them must be positive, and its log density."""
 
     numbers: tuple[str, ...]
@@ -29,35 +29,43 @@ class Kind(NamedTuple):
     log_density: Callable[..., Array]
 
 
-def normal(value: Any, location: Any, scale: Any) -> Array:
+def normal_density(value: Any, location: Any, scale: Any) -> Array:
     """Log density of N(location, scale²)."""
     return -0.5 * ((value - location) / scale) ** 2 - jnp.log(scale) - HALF_LOG_2PI
 
 
-def student_t(value: Any, df: Any, location: Any, scale: Any) -> Array:
+def student_t_density(value: Any, df: Any, location: Any, scale: Any) -> Array:
     """Log density of Student's t."""
     front = gammaln((df + 1) / 2) - gammaln(df / 2) - 0.5 * jnp.log(df * math.pi) - jnp.log(scale)
     return front - (df + 1) / 2 * jnp.log1p(((value - location) / scale) ** 2 / df)
 
 
-REAL = {
-    "normal": Kind(("location", "scale"), ("scale",), normal),
-    "student_t": Kind(("df", "location", "scale"), ("df", "scale"), student_t),
-    "cauchy": Kind(("location", "scale"), ("scale",), lambda value, *numbers: student_t(value, 1.0, *numbers)),
-    "flat": Kind((), (), lambda value: jnp.zeros_like(value)),
+REAL_PRIORS = {
+    "normal": PriorKind(("location", "scale"), ("scale",), normal_density),
+    "student_t": PriorKind(("df", "location", "scale"), ("df", "scale"), student_t_density),
+    "cauchy": PriorKind(
+        ("location", "scale"), ("scale",), lambda value, *numbers: student_t_density(value, 1.0, *numbers)
+    ),
+    "flat": PriorKind((), (), lambda value: jnp.zeros_like(value)),
 }
 """Of coefficients."""
-POSITIVE = {
-    "exponential": Kind(("rate",), ("rate",), lambda value, rate: jnp.log(rate) - rate * value),
-    "half_normal": Kind(("scale",), ("scale",), lambda value, scale: math.log(2) + normal(value, 0.0, scale)),
-    "half_cauchy": Kind(("scale",), ("scale",), lambda value, scale: math.log(2) + student_t(value, 1.0, 0.0, scale)),
-    "gamma": Kind(
+POSITIVE_PRIORS = {
+    "exponential": PriorKind(("rate",), ("rate",), lambda value, rate: jnp.log(rate) - rate * value),
+    "half_normal": PriorKind(
+        ("scale",), ("scale",), lambda value, scale: math.log(2) + normal_density(value, 0.0, scale)
+    ),
+    "half_cauchy": PriorKind(
+        ("scale",), ("scale",), lambda value, scale: math.log(2) + student_t_density(value, 1.0, 0.0, scale)
+    ),
+    "gamma": PriorKind(
         ("shape", "rate"),
         ("shape", "rate"),
         lambda value, a, b: a * jnp.log(b) - gammaln(a) + (a - 1) * jnp.log(value) - b * value,
     ),
-    "lognormal": Kind(("mu", "sigma"), ("sigma",), lambda value, *ms: normal(jnp.log(value), *ms) - jnp.log(value)),
-    "flat": Kind((), (), lambda value: jnp.zeros_like(value)),
+    "lognormal": PriorKind(
+        ("mu", "sigma"), ("sigma",), lambda value, *ms: normal_density(jnp.log(value), *ms) - jnp.log(value)
+    ),
+    "flat": PriorKind((), (), lambda value: jnp.zeros_like(value)),
 }
 """Of scales and shapes."""
 
@@ -90,32 +98,34 @@ class Priors:
         for kind in dict.fromkeys(prior.kind for prior in self.coefficients):
             where = [i for i, prior in enumerate(self.coefficients) if prior.kind == kind]
             numbers = np.array([self.coefficients[i].numbers for i in where], beta.dtype).T
-            total = total + REAL[kind].log_density(beta[..., np.array(where)], *numbers).sum()
+            total = total + REAL_PRIORS[kind].log_density(beta[..., np.array(where)], *numbers).sum()
         for name, prior in self.auxiliary.items():
             numbers = np.array(prior.numbers, beta.dtype)
-            total = total + POSITIVE[prior.kind].log_density(theta[name], *numbers)
+            total = total + POSITIVE_PRIORS[prior.kind].log_density(theta[name], *numbers)
         return total
 
 
-def priors_of(asked: Any, family: Family, link: str, design: Design, facts: Facts) -> Priors:
+def choose_priors(asked: Any, family: Family, link: str, design: Design, facts: Facts) -> Priors:
     """Those that are asked for, and weak ones of all else."""
     names = design.names
     flat = isinstance(asked, str) and asked == "flat"
-    coefficients = [Prior("flat")] * len(names) if flat else weak(family, link, design, facts)
-    auxiliary = {name: Prior("flat") if flat else weak_auxiliary(name, family, facts) for name in family.auxiliary}
+    coefficients = [Prior("flat")] * len(names) if flat else build_weak_priors(family, link, design, facts)
+    auxiliary = {
+        name: Prior("flat") if flat else build_auxiliary_prior(name, family, facts) for name in family.auxiliary
+    }
     groups = {name: [i] for i, name in enumerate(names)}
     for block in design.blocks:
         places = range(design.intercept + block.start, design.intercept + block.start + block.size)
         groups.setdefault(block.term, []).extend(i for i in places if i not in groups.get(block.term, []))
     for name, spec in asked.items() if isinstance(asked, Mapping) else ():
         if name in auxiliary:
-            auxiliary[name] = prior_of(name, spec, POSITIVE)
+            auxiliary[name] = read_prior(name, spec, POSITIVE_PRIORS)
         elif name in groups:
             for i in groups[name]:
-                coefficients[i] = prior_of(name, spec, REAL)
+                coefficients[i] = read_prior(name, spec, REAL_PRIORS)
         else:
             valid = ", ".join(map(repr, [*groups, *auxiliary][:20]))
-            raise InputError(f"priors names {name!r}, which is no coefficient. Valid: {valid}. {EXAMPLE}")
+            raise InputError(f"priors names {name!r}, which is no coefficient. Valid: {valid}. {PRIORS_EXAMPLE}")
     return Priors(tuple(coefficients), auxiliary, facts.mean if design.intercept else None)
 
 
@@ -123,62 +133,64 @@ def check_priors(asked: Any) -> None:
     """Refuse what no data can make priors of."""
     if isinstance(asked, Mapping):
         for name, spec in asked.items():
-            prior_of(name, spec, REAL | POSITIVE)
+            read_prior(name, spec, REAL_PRIORS | POSITIVE_PRIORS)
     elif not isinstance(asked, str) or asked not in ("auto", "flat"):
-        raise InputError(f"priors={asked!r} is not known. Valid: 'auto', 'flat' or a dict. {EXAMPLE}")
+        raise InputError(f"priors={asked!r} is not known. Valid: 'auto', 'flat' or a dict. {PRIORS_EXAMPLE}")
 
 
-def prior_of(name: Any, spec: Any, kinds: Mapping[str, Kind]) -> Prior:
+def read_prior(name: Any, spec: Any, kinds: Mapping[str, PriorKind]) -> Prior:
     """A prior as users write it: ("normal", 0, 1), or "flat"."""
     pieces = (spec,) if isinstance(spec, str) else tuple(spec) if isinstance(spec, list | tuple) else ()
     kind = kinds.get(pieces[0]) if pieces and isinstance(pieces[0], str) else None
     if kind is None:
         valid = ", ".join(repr((key, *of.numbers)) if of.numbers else repr(key) for key, of in kinds.items())
-        raise InputError(f"priors[{name!r}]={spec!r} is not known. Valid: {valid}. {EXAMPLE}")
+        raise InputError(f"priors[{name!r}]={spec!r} is not known. Valid: {valid}. {PRIORS_EXAMPLE}")
     numbers = pieces[1:]
     good = len(numbers) == len(kind.numbers) and all(
         isinstance(number, Real) and not isinstance(number, bool) and math.isfinite(number) for number in numbers
     )
     if not good or any(numbers[kind.numbers.index(which)] <= 0 for which in kind.positive):
         wanted = ", ".join(f"{which} > 0" if which in kind.positive else which for which in kind.numbers)
-        raise InputError(f"priors[{name!r}]={spec!r}: {pieces[0]!r} takes the numbers {wanted or 'none'}. {EXAMPLE}")
+        raise InputError(
+            f"priors[{name!r}]={spec!r}: {pieces[0]!r} takes the numbers {wanted or 'none'}. {PRIORS_EXAMPLE}"
+        )
     return Prior(pieces[0], tuple(float(number) for number in numbers))
 
 
-def weak(family: Family, link: str, design: Design, facts: Facts) -> list[Prior]:
+def build_weak_priors(family: Family, link: str, design: Design, facts: Facts) -> list[Prior]:
     """N(0, 2.5 s/sd(x)), with s = sd(y) where coefficients have its units, else 1; a dummy's unit is its step of 1.
 
     That of the intercept is around what the mean of y maps to, where all columns are at their means.
     """
-    unit = scale_of(facts.y.sd) if family.scaled and link == "identity" else 1.0
-    found = [Prior("normal", (start_of(family, link, facts), WEAK * unit))] if design.intercept else []
+    unit = as_divisor(facts.y.sd) if family.scaled and link == "identity" else 1.0
+    found = [Prior("normal", (find_start(family, link, facts), WEAK_SDS * unit))] if design.intercept else []
     for block, sd in zip(design.blocks, facts.block_sd, strict=True):
-        scale = WEAK * unit / (1.0 if sd is None else scale_of(sd))
+        scale = WEAK_SDS * unit / (1.0 if sd is None else as_divisor(sd))
         found += [Prior("normal", (0.0, scale))] * block.size
     return found
 
 
-def start_of(family: Family, link: str, facts: Facts) -> float:
+def find_start(family: Family, link: str, facts: Facts) -> float:
     """The intercept that the mean of y asks for."""
     if family.levels == "any":
         return 0.0
     mean = facts.y.mean / facts.trials.mean if facts.trials.count else facts.y.mean
-    return link_of(link, mean) - facts.offset.mean
+    return apply_link(link, mean) - facts.offset.mean
 
 
-def weak_auxiliary(name: str, family: Family, facts: Facts) -> Prior:
+def build_auxiliary_prior(name: str, family: Family, facts: Facts) -> Prior:
     """Of σ: exponential with the mean sd(y). Of ν: Gamma(2, 0.1) (Juárez and Steel, 2010). Of shapes: as rstanarm."""
     if name == "sigma":
-        return Prior("exponential", (1 / scale_of(facts.y.sd),))
+        return Prior("exponential", (1 / as_divisor(facts.y.sd),))
     return Prior("gamma", (2.0, 0.1)) if name == "nu" else Prior("exponential", (1.0,))
 
 
-def scale_of(sd: float) -> float:
+def as_divisor(sd: float) -> float:
     """An sd to divide by."""
     return sd if sd > 0 else 1.0
 
 
-def described(priors: Priors, design: Design) -> Iterator[str]:
+def describe_priors(priors: Priors, design: Design) -> Iterator[str]:
     """A line for each prior; terms whose columns share one have one line."""
     if design.intercept:
         where = " (where all columns are at their means)" if design.size else ""

@@ -13,10 +13,10 @@ from lwa.models.glm.expressions import Expression
 from lwa.models.glm.families import Family
 from lwa.models.glm.formula import Formula
 from lwa.rows import Batch, Rows
-from lwa.rows.passes import blocks_between
+from lwa.rows.passes import read_blocks
 from lwa.rows.store.encoding import Level
 
-type Columns = Mapping[str, NDArray[Any]]
+type UserColumns = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class Recipe:
     weights: Expression | None
     trials: Expression | int | None
 
-    def parts(self, columns: Columns, held: "Held") -> list[Part]:
+    def parts(self, columns: UserColumns, held: "ColumnLevels") -> list[Part]:
         """What rows hold of each block of the design."""
         numbers: dict[str, NDArray[np.float64]] = {}
         codes: dict[str, NDArray[np.int32]] = {}
@@ -50,7 +50,7 @@ class Recipe:
                 numbers[name] = self.number(factor, columns, held)
         return [block.part(numbers, codes) for block in self.design.blocks]
 
-    def number(self, expression: Expression, columns: Columns, held: "Held") -> NDArray[np.float64]:
+    def number(self, expression: Expression, columns: UserColumns, held: "ColumnLevels") -> NDArray[np.float64]:
         """One number a row, centred or scaled where that is asked."""
         values = expression.numbers(columns, held.levels)
         if expression.learned is None:
@@ -58,7 +58,7 @@ class Recipe:
         mean, sd = self.learned.moments[expression.text]
         return (values - mean) / (sd if expression.learned == "scale" else 1.0)
 
-    def rows(self, columns: Columns, held: "Held") -> dict[str, NDArray[Any]]:
+    def rows(self, columns: UserColumns, held: "ColumnLevels") -> dict[str, NDArray[Any]]:
         """What the model reads."""
         y = self.response(columns, held)
         found = {"y": y} | self.design.rows(self.parts(columns, held), len(y))
@@ -73,7 +73,7 @@ class Recipe:
             found["constant"] = self.family.constant(y, trials)
         return found
 
-    def response(self, columns: Columns, held: "Held") -> NDArray[Any]:
+    def response(self, columns: UserColumns, held: "ColumnLevels") -> NDArray[Any]:
         """y; the code of its level where it is a factor, as a number where there are two."""
         expression = self.formula.response
         levels = self.learned.levels.get(expression.text)
@@ -82,7 +82,7 @@ class Recipe:
         codes = held.codes(expression, columns, levels)
         return codes if self.family.levels == "any" else codes.astype(np.float64)
 
-    def counted(self, columns: Columns, held: "Held", size: int) -> NDArray[np.float64] | None:
+    def counted(self, columns: UserColumns, held: "ColumnLevels", size: int) -> NDArray[np.float64] | None:
         """Trials of each row."""
         if self.trials is None:
             return None
@@ -92,12 +92,12 @@ class Recipe:
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class ColumnLevels:
     """What codes stand for in the data at hand, by column: other data may have other levels in another order."""
 
     levels: Mapping[str, tuple[Level, ...]]
 
-    def codes(self, factor: Expression, columns: Columns, known: tuple[Level, ...]) -> NDArray[np.int32]:
+    def codes(self, factor: Expression, columns: UserColumns, known: tuple[Level, ...]) -> NDArray[np.int32]:
         """The place of each row's level among those that are known; refuses one that is not."""
         column = factor.column
         if column is not None and column in self.levels:
@@ -107,21 +107,21 @@ class Held:
             place = {level: i for i, level in enumerate(known)}
             codes = np.array([place.get(level, -1) for level in own], np.int32)[columns[column]]
             if (codes < 0).any():
-                raise unseen(factor.text, own[int(columns[column][int((codes < 0).argmax())])], known)
+                raise unseen_error(factor.text, own[int(columns[column][int((codes < 0).argmax())])], known)
             return codes
         values = factor.numbers(columns, self.levels)
         if isinstance(known[0], str):
-            raise unseen(factor.text, values[0].item(), known)
+            raise unseen_error(factor.text, values[0].item(), known)
         levels = np.array(known, np.float64)
         order = np.argsort(levels).astype(np.int32)  # a reference level stands before those below it
         codes = order[np.minimum(np.searchsorted(levels, values, sorter=order), len(known) - 1)]
         strange = levels[codes] != values
         if strange.any():
-            raise unseen(factor.text, values[int(strange.argmax())].item(), known)
+            raise unseen_error(factor.text, values[int(strange.argmax())].item(), known)
         return codes
 
 
-def unseen(name: str, level: Any, known: tuple[Level, ...]) -> DataError:
+def unseen_error(name: str, level: Any, known: tuple[Level, ...]) -> DataError:
     """The error for a level that the model has no coefficient for."""
     some = ", ".join(map(repr, known[:10])) + (f" and {len(known) - 10} more" if len(known) > 10 else "")
     return DataError(
@@ -131,13 +131,13 @@ def unseen(name: str, level: Any, known: tuple[Level, ...]) -> DataError:
 
 
 @dataclass(frozen=True, eq=False)
-class ReadRows:
+class RecipeRows:
     """The user's rows, each read by a recipe when it is asked for."""
 
     source: Rows
     names: tuple[str, ...]  # the columns that are needed
     recipe: Recipe
-    held: Held
+    held: ColumnLevels
 
     def __len__(self) -> int:
         """The number of rows."""
@@ -153,13 +153,13 @@ class ReadRows:
 
     def between(self, start: int, stop: int, size: int) -> Iterator[Batch]:
         """The same from `start` to `stop` - 1."""
-        return map(self._read, blocks_between(self.source, start, stop, size))
+        return map(self._read, read_blocks(self.source, start, stop, size))
 
     def _read(self, batch: Batch) -> Batch:
-        return self.recipe.rows(selected(batch, self.names), self.held)
+        return self.recipe.rows(select_columns(batch, self.names), self.held)
 
 
-def selected(batch: Batch, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+def select_columns(batch: Batch, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     """Some columns, each of one number a row."""
     assert isinstance(batch, dict)
     for name in names:

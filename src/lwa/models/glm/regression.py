@@ -14,19 +14,19 @@ from numpy.typing import NDArray
 
 from lwa.errors import DataError, InputError
 from lwa.executors import Executor
-from lwa.models.glm.design import design_of
+from lwa.models.glm.design import build_design
 from lwa.models.glm.expressions import Expression, read_expression
-from lwa.models.glm.families import Family, family_of, link_for
+from lwa.models.glm.families import Family, choose_link, find_family
 from lwa.models.glm.formula import Formula, read_formula
-from lwa.models.glm.learning import Facts, batches, learn, look_through, require_texts
+from lwa.models.glm.learning import Facts, learn, read_batches, require_texts, scan_rows
 from lwa.models.glm.linear import LinearPredictors
-from lwa.models.glm.priors import Priors, check_priors, described, priors_of, start_of
-from lwa.models.glm.recipe import Held, ReadRows, Recipe
+from lwa.models.glm.priors import Priors, check_priors, choose_priors, describe_priors, find_start
+from lwa.models.glm.recipe import ColumnLevels, Recipe, RecipeRows
 from lwa.models.model import Model, Unbound
 from lwa.rows import Rows
-from lwa.rows.passes import spread
-from lwa.rows.store.cache import rows_at
-from lwa.rows.store.levels import coded_rows, column_names
+from lwa.rows.passes import spread_passes
+from lwa.rows.store.cache import open_path
+from lwa.rows.store.levels import encode_rows, list_columns
 from lwa.user.progress import Display
 
 
@@ -94,7 +94,7 @@ def glm(
     >>> fit.coords["coefficient"]
     ['Intercept', 'x', 'color[T.red]']
     """
-    chosen = family_of(family)
+    chosen = find_family(family)
     read = read_formula(formula)
     if (trials is None) == (chosen.name == "binomial"):
         raise InputError(
@@ -104,13 +104,13 @@ def glm(
     if isinstance(trials, bool) or not isinstance(trials, str | int | None) or (isinstance(trials, int) and trials < 1):
         raise InputError(f"trials={trials!r} is no column and no whole number >= 1. Pass trials='n', or trials=10.")
     check_priors(priors)
-    counted = trials if trials is None or isinstance(trials, int) else number_read("trials", trials)
-    offsets = (*read.offsets, *([] if offset is None else [number_read("offset", offset)]))
-    weighted = None if weights is None else number_read("weights", weights)
-    return Glm(as_levels(read, chosen), chosen, link_for(chosen, link), priors, offsets, weighted, counted)
+    counted = trials if trials is None or isinstance(trials, int) else read_number("trials", trials)
+    offsets = (*read.offsets, *([] if offset is None else [read_number("offset", offset)]))
+    weighted = None if weights is None else read_number("weights", weights)
+    return Glm(as_levels(read, chosen), chosen, choose_link(chosen, link), priors, offsets, weighted, counted)
 
 
-def number_read(option: str, text: Any) -> Expression:
+def read_number(option: str, text: Any) -> Expression:
     """A column or an expression that is a number."""
     if not isinstance(text, str):
         raise InputError(f"{option}={text!r} is no column. Pass its name, {option}='n', or an expression.")
@@ -166,27 +166,27 @@ class Glm(Unbound):
             require_texts(one, held.levels)
             texts = [column for column in one.computed if column in held.levels]
             if texts and one not in learnable.values():
-                raise of_text(one, texts[0], held.levels[texts[0]], is_response=one is response)
-        learned = learn(spread(source, executor), self.names, learnable, held.levels)
+                raise text_error(one, texts[0], held.levels[texts[0]], is_response=one is response)
+        learned = learn(spread_passes(source, executor), self.names, learnable, held.levels)
         if self.family.levels == "two" and len(learned.levels.get(response.text, "no")) != 2:
             raise DataError(
                 f"family={self.family.name!r} expects two levels, but {response.text!r} has "
                 f"{len(learned.levels[response.text])}. Pass family='categorical'."
             )
         factors = {name: levels for name, levels in learned.levels.items() if name in self.formula.factors}
-        design = design_of(self.formula, factors)
+        design = build_design(self.formula, factors)
         recipe = Recipe(self.formula, self.family, design, learned, self.offsets, self.weights, self.trials)
-        rows = ReadRows(source, self.names, recipe, held)
-        facts = look_through(rows, executor)
-        return BoundGlm(self, rows, facts, priors_of(self.priors, self.family, self.link, design, facts))
+        rows = RecipeRows(source, self.names, recipe, held)
+        facts = scan_rows(rows, executor)
+        return BoundGlm(self, rows, facts, choose_priors(self.priors, self.family, self.link, design, facts))
 
     def source(
         self, data: Any, progress: bool | Display = False, executor: Executor | None = None
-    ) -> tuple[Rows, Held]:
+    ) -> tuple[Rows, ColumnLevels]:
         """The rows with the columns that are needed, and what codes of text stand for."""
         if isinstance(data, str) or hasattr(data, "__fspath__"):
-            data = rows_at(data, progress, columns=self.names, executor=executor)
-        there = column_names(data)
+            data = open_path(data, progress, columns=self.names, executor=executor)
+        there = list_columns(data)
         if not there:
             raise DataError(
                 f"A formula needs columns with names, and data of type {type(data).__name__} have none. Pass a table, "
@@ -200,11 +200,11 @@ class Glm(Unbound):
                     f"The formula names the column {name!r}, which the data do not have.{guess} They have "
                     f"{', '.join(map(repr, there))}."
                 )
-        rows, levels = coded_rows(data, self.names)
-        return rows, Held(levels)
+        rows, levels = encode_rows(data, self.names)
+        return rows, ColumnLevels(levels)
 
 
-def of_text(expression: Expression, column: str, levels: Sequence[Any], *, is_response: bool) -> DataError:
+def text_error(expression: Expression, column: str, levels: Sequence[Any], *, is_response: bool) -> DataError:
     """The error for a text in the place of a number."""
     some = ", ".join(map(repr, levels[:3])) + (", …" if len(levels) > 3 else "")
     came = f"{expression.text!r} must be a number, but the column {column!r} holds text: {some}."
@@ -232,7 +232,7 @@ class BoundGlm:
     """
 
     glm: Glm
-    rows: ReadRows
+    rows: RecipeRows
     facts: Facts
     priors: Priors
 
@@ -258,7 +258,7 @@ class BoundGlm:
     def described(self) -> str:
         """What it is a model of, and its priors."""
         glm = self.glm
-        lines = described(self.priors, self.rows.recipe.design)
+        lines = describe_priors(self.priors, self.rows.recipe.design)
         head = (
             f"{glm.formula.text.strip()}, family {glm.family.name} (link {glm.link}), {self.facts.rows:,} rows. Priors:"
         )
@@ -270,7 +270,7 @@ class BoundGlm:
         design, family = self.rows.recipe.design, self.glm.family
         start = np.zeros(len(design.names))
         if design.intercept:
-            start[0] = start_of(family, self.glm.link, self.facts)
+            start[0] = find_start(family, self.glm.link, self.facts)
         dims, coords = ["coefficient"], {"coefficient": design.names}
         if family.levels == "any":
             levels = self.levels[self.glm.formula.response.text]
@@ -317,7 +317,7 @@ class BoundGlm:
         terms = glm.family.terms(glm.link, eta if glm.family.levels == "any" else eta[:, 0], theta, rows)
         return terms * rows["weights"] if "weights" in rows else terms
 
-    def read(self, data: Any) -> ReadRows:
+    def read(self, data: Any) -> RecipeRows:
         """Other data as the model reads them; refuses levels that it has no coefficient for."""
         source, held = self.glm.source(data)
         return replace(self.rows, source=source, held=held)
@@ -326,7 +326,7 @@ class BoundGlm:
         """X of some data, written out in full: a column for each of `names`."""
         read, design = self.read(data), self.rows.recipe.design
         found = []
-        for columns in batches(read.source, read.names):
+        for columns in read_batches(read.source, read.names):
             parts = read.recipe.parts(columns, read.held)
             size = len(next(iter(columns.values())))
             pieces = [block.columns(part) for block, part in zip(design.blocks, parts, strict=True)]

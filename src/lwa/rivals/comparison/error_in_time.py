@@ -5,17 +5,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.diagnostics.draws import draws_of
-from lwa.diagnostics.monte_carlo_error import effective_draws
+from lwa.diagnostics.autocorrelation import effective_draws
+from lwa.diagnostics.draws import collect_draws
 from lwa.models.model import Model
 from lwa.result.result import Result
 
-POINTS = 60
+CURVE_POINTS = 60
 """Points of a curve at the most."""
-FEWEST = 2
+FEWEST_DRAWS = 2
 
 
-class Moments(NamedTuple):
+class PosteriorMoments(NamedTuple):
     """Mean and sd of the posterior, one entry a parameter (unconstrained), and where they come from."""
 
     mean: NDArray[np.float64]
@@ -23,7 +23,7 @@ class Moments(NamedTuple):
     source: str
 
 
-class Estimate(NamedTuple):
+class ErrorEstimate(NamedTuple):
     """What draws say of the posterior, in its own sds."""
 
     shift: NDArray[np.float64]  # (..., d)
@@ -35,16 +35,16 @@ class Estimate(NamedTuple):
         return np.sqrt(np.mean((self.shift**2 + (self.ratio - 1.0) ** 2) / 2.0, axis=-1))
 
 
-def weights_of(fit: Result) -> NDArray[np.float64]:
+def find_weights(fit: Result) -> NDArray[np.float64]:
     """1 for each draw; its sign where the method gives draws a sign."""
     some = next(iter(fit.posterior.values()))
     return np.asarray(fit.sample_stats.get("sign", np.ones(some.shape[:2])), np.float64)
 
 
-def estimates(model: Model, fit: Result, moments: Moments, counts: NDArray[np.int64]) -> Estimate:
+def estimate_errors(model: Model, fit: Result, moments: PosteriorMoments, counts: NDArray[np.int64]) -> ErrorEstimate:
     """From the first so many draws of every chain."""
-    away = (draws_of(model, fit) - moments.mean) / moments.sd
-    weight = weights_of(fit)[..., None]
+    away = (collect_draws(model, fit) - moments.mean) / moments.sd
+    weight = find_weights(fit)[..., None]
 
     def so_far(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.cumsum(values.sum(0), axis=0)[counts - 1]
@@ -53,24 +53,24 @@ def estimates(model: Model, fit: Result, moments: Moments, counts: NDArray[np.in
     with np.errstate(invalid="ignore", divide="ignore"):
         shift = so_far(weight * away) / total
         variance = so_far(weight * away**2) / total - shift**2
-    return Estimate(shift, np.sqrt(np.maximum(variance, 0.0)))
+    return ErrorEstimate(shift, np.sqrt(np.maximum(variance, 0.0)))
 
 
-def curve(model: Model, fit: Result, moments: Moments) -> list[tuple[float, float]]:
+def build_curve(model: Model, fit: Result, moments: PosteriorMoments) -> list[tuple[float, float]]:
     """(seconds, error), at times spread evenly in their logarithm."""
-    clock = [(draws, seconds) for draws, seconds in fit.attributes["clock"] if draws >= FEWEST]
+    clock = [(draws, seconds) for draws, seconds in fit.attributes["clock"] if draws >= FEWEST_DRAWS]
     if not clock:
         return []
     draws, seconds = (np.array(one) for one in zip(*clock, strict=True))
-    wanted = np.geomspace(seconds[0], seconds[-1], POINTS)
+    wanted = np.geomspace(seconds[0], seconds[-1], CURVE_POINTS)
     at = np.unique(np.searchsorted(seconds, wanted).clip(0, len(seconds) - 1))
-    errors = estimates(model, fit, moments, draws[at]).error
+    errors = estimate_errors(model, fit, moments, draws[at]).error
     return [(float(s), float(e)) for s, e in zip(seconds[at], errors, strict=True) if np.isfinite(e)]
 
 
-def worth(model: Model, fit: Result) -> float:
+def count_effective(model: Model, fit: Result) -> float:
     """Effective draws of the parameter that mixed worst; where draws have signs, what is left of them."""
     if fit.draws < 8:
         return float("nan")
-    sign = weights_of(fit).mean()
-    return float(np.nanmin(effective_draws(draws_of(model, fit))) * sign**2)
+    sign = find_weights(fit).mean()
+    return float(np.nanmin(effective_draws(collect_draws(model, fit))) * sign**2)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from lwa.rivals.comparison.table import Comparison, Line
 
 
-def draw(comparison: "Comparison", path: Path) -> Path:
+def draw_figure(comparison: "Comparison", path: Path) -> Path:
     """Two panels; methods keep their colour, lwa is drawn heavier, approximate methods are dashed."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -17,7 +17,7 @@ def draw(comparison: "Comparison", path: Path) -> Path:
     lines = comparison.ran
     figure = Figure(figsize=(12, 5.2), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[1.45, 1])
-    colours = dict(zip([line.method for line in lines], palette(len(lines)), strict=True))
+    colours = dict(zip([line.method for line in lines], pick_colours(len(lines)), strict=True))
     ends = []
     for line in lines:
         if line.curve:
@@ -36,14 +36,14 @@ def draw(comparison: "Comparison", path: Path) -> Path:
     left.set_ylabel("error, posterior sds (means and sds, root mean square)")
     left.set_title("Error against time", loc="left")
     left.grid(alpha=0.3, which="both", linewidth=0.5)
-    bars(right, lines, colours, comparison.rows)
+    draw_bars(right, lines, colours, comparison.rows)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)
     return path
 
 
-def palette(count: int) -> list[Any]:
+def pick_colours(count: int) -> list[Any]:
     """As many colours as there are methods, told apart by hue and lightness."""
     from matplotlib import colormaps
 
@@ -73,7 +73,7 @@ def label_ends(axes: Any, ends: list[tuple[str, float, float]], colours: dict[st
         )  # fmt: skip
 
 
-def bars(axes: Any, lines: "list[Line]", colours: dict[str, Any], rows: int) -> None:
+def draw_bars(axes: Any, lines: "list[Line]", colours: dict[str, Any], rows: int) -> None:
     """Rows a step, with N for scale."""
     ordered = sorted(lines, key=lambda line: -line.rows_per_step)
     names = [line.method for line in ordered]

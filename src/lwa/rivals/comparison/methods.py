@@ -1,20 +1,44 @@
 """What can be compared: lwa itself and every rival, by name."""
 
+import warnings
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol, TypedDict
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import Float64, PyTree
 
-from lwa.errors import InputError
+from lwa.backend.random import Purpose, generator
+from lwa.data.data import Data
+from lwa.errors import InputError, LwaError
+from lwa.kernels import Kernel
+from lwa.kernels.kernel import MetropolisKernel
 from lwa.models.model import Model
+from lwa.models.user_calls import is_users_error
 from lwa.result.result import Result
+from lwa.rivals.bounds import RowBound
 from lwa.rivals.rival import Rival, Setting
-from lwa.rivals.sampling import rival_of
-from lwa.rivals.sampling import sample as rival_sample
+from lwa.rivals.sampling import find_rival
+from lwa.rivals.sampling import sample as sample_by_rival
+from lwa.run.budget import RowReads
 from lwa.run.sample import sample
 from lwa.targets.reference import Reference
+
+START_SPREAD = 2.0
+"""Starts are drawn from the Gaussian at the mode, this many times as wide: no chain begins where it should end."""
+
+
+class CommonOptions(TypedDict, total=False):
+    """The options that all methods of a comparison share."""
+
+    draws: int | str
+    tune: int
+    chains: int
+    thinning: int
+    budget: float | str | RowReads
+    seed: int
+    initvals: PyTree
+    progress: bool
 
 
 class Method(Protocol):
@@ -24,11 +48,15 @@ class Method(Protocol):
     def label(self) -> str:
         """What tables call it."""
 
-    def excluded(self, setting: Setting) -> str:
-        """Why it does not apply; nothing where it does."""
+    @property
+    def exact(self) -> bool:
+        """Whether its draws converge to the posterior of all rows."""
 
-    def run(self, model: Model, data: Any, mode: Reference | None, common: dict[str, Any]) -> Result:
-        """Draws under the options that all methods share; `mode` is known where there is one."""
+    def explain_exclusion(self, setting: Setting) -> str:
+        """Return why the method does not apply; empty if it does."""
+
+    def run(self, model: Model, data: PyTree, mode: Reference | None, common: CommonOptions) -> Result:
+        """Draw under the options that all methods share; `mode` is known if there is one."""
 
 
 @dataclass(frozen=True)
@@ -44,59 +72,70 @@ class Lwa:
     subset_size: int | str = 1000
     exact: bool = False
     target: str = "auto"
-    kernel: Any = "auto"
+    kernel: str | Kernel = "auto"
 
     @property
     def label(self) -> str:
-        """With n, and what sets it apart."""
-        told = ["lwa", "exact"] if self.exact else ["lwa"]
+        """Its name, with n and what differs from the default."""
+        parts = ["lwa", "exact"] if self.exact else ["lwa"]
         if self.target != "auto":
-            told.append(self.target)
-        return ", ".join([*told, f"n = {self.subset_size:,}" if isinstance(self.subset_size, int) else "n auto"])
+            parts.append(self.target)
+        return ", ".join([*parts, f"n = {self.subset_size:,}" if isinstance(self.subset_size, int) else "n auto"])
 
-    def excluded(self, setting: Setting) -> str:
-        """It falls back to the powered target where there are no derivatives or no mode."""
+    def explain_exclusion(self, setting: Setting) -> str:
+        """Return nothing: without derivatives or a mode, lwa falls back to the powered target."""
         return ""
 
-    def run(self, model: Model, data: Any, mode: Reference | None, common: dict[str, Any]) -> Result:
-        """By `lwa.sample`."""
+    def run(self, model: Model, data: PyTree, mode: Reference | None, common: CommonOptions) -> Result:
+        """Draw by `lwa.sample`."""
         known = None
         if mode is not None and self.target in ("auto", "calibrated"):
-            known = as_written(model, mode.theta)
+            known = constrain_theta(model, mode.theta)
         return sample(
-            model, data, subset_size=self.subset_size, exact=self.exact, target=self.target, kernel=self.kernel,
-            reference=known, **common,
-        )  # fmt: skip
+            model,
+            data,
+            subset_size=self.subset_size,
+            exact=self.exact,
+            target=self.target,
+            kernel=self.kernel,
+            reference=known,
+            **common,
+        )
 
 
 @dataclass(frozen=True)
-class Other:
+class RivalMethod:
     """A rival in a comparison."""
 
     rival: Rival
-    kernel: Any = "walk"
+    kernel: str | MetropolisKernel = "walk"
 
     @property
     def label(self) -> str:
-        """Its own."""
+        """The rival's own label."""
         return self.rival.label
 
-    def excluded(self, setting: Setting) -> str:
-        """Its own reason."""
-        return self.rival.excluded(setting)
+    @property
+    def exact(self) -> bool:
+        """Whether its draws converge to the posterior of all rows."""
+        return self.rival.exact
 
-    def run(self, model: Model, data: Any, mode: Reference | None, common: dict[str, Any]) -> Result:
-        """By `lwa.rivals.sample`."""
-        return rival_sample(self.rival, model, data, kernel=self.kernel, reference=mode, **common)
+    def explain_exclusion(self, setting: Setting) -> str:
+        """Return why the rival does not apply; empty if it does."""
+        return self.rival.explain_exclusion(setting)
+
+    def run(self, model: Model, data: PyTree, mode: Reference | None, common: CommonOptions) -> Result:
+        """Draw by `lwa.rivals.sample`."""
+        return sample_by_rival(self.rival, model, data, kernel=self.kernel, reference=mode, **common)
 
 
-def as_written(model: Model, vector: NDArray[np.float64]) -> Any:
-    """A flat θ as users write it, inside its constraints."""
+def constrain_theta(model: Model, vector: Float64[np.ndarray, " d"]) -> PyTree:
+    """Return a flat θ as users write it, inside its constraints."""
     values = [array[0] for array in model.by_name(vector[None]).values()]
     return jax.tree.unflatten(jax.tree.structure(model.init), values)
 
 
-RIVALS: dict[str, tuple[str, dict[str, Any]]] = {
+NAMED_RIVALS: dict[str, tuple[str, dict[str, object]]] = {
     "metropolis": ("metropolis", {}),
     "delayed_acceptance": ("delayed_acceptance", {}),
     "confidence": ("confidence", {}),
@@ -109,31 +148,71 @@ RIVALS: dict[str, tuple[str, dict[str, Any]]] = {
     "noisy_proxy": ("noisy", {"proxy": True}),
     "sgld": ("sgld", {}),
 }
-"""Name of the method, and what sets it apart from others of the same paper."""
-NAMES = ["lwa", "lwa_exact", *RIVALS]
+"""The rival behind each name, and its hyperparameters."""
+METHOD_NAMES = ["lwa", "lwa_exact", *NAMED_RIVALS]
 
 
-def methods_of(asked: Any, subset_size: int | str, bound: Any, kernel: Any = "walk") -> list[Method]:
-    """By name, or as they are; `"auto"` are all."""
+def find_methods(asked: object, subset_size: int | str, bound: RowBound | None, kernel: str) -> list[Method]:
+    """Return methods by name, or as they are; `"auto"` are all."""
     if isinstance(asked, str):
-        asked = NAMES if asked == "auto" else [asked]
+        asked = METHOD_NAMES if asked == "auto" else [asked]
     if not isinstance(asked, list | tuple) or not asked:
         raise InputError(f"methods={asked!r} is no list of methods. Pass methods=['lwa', 'metropolis'], for example.")
-    return [method_of(one, subset_size, bound, kernel) for one in asked]
+    return [find_method(one, subset_size, bound, kernel) for one in asked]
 
 
-def method_of(asked: Any, subset_size: int | str, bound: Any, kernel: Any = "walk") -> Method:
-    """One of them."""
+def find_method(
+    asked: object, subset_size: int | str, bound: RowBound | None, kernel: str | MetropolisKernel = "walk"
+) -> Method:
+    """Return a method by name, or as it is."""
     if isinstance(asked, Lwa):
         return asked
     if isinstance(asked, Rival):
-        return Other(asked, kernel)
+        return RivalMethod(asked, kernel)
     if asked in ("lwa", "lwa_exact"):
         return Lwa(subset_size, exact=asked == "lwa_exact")
-    if isinstance(asked, str) and asked in RIVALS:
-        name, options = RIVALS[asked]
-        return Other(rival_of(name, options | ({"bound": bound} if name == "firefly" else {})), kernel)
+    if isinstance(asked, str) and asked in NAMED_RIVALS:
+        name, options = NAMED_RIVALS[asked]
+        return RivalMethod(find_rival(name, options | ({"bound": bound} if name == "firefly" else {})), kernel)
     raise InputError(
-        f"methods holds {asked!r}, which is not known. Valid: {', '.join(map(repr, NAMES))}, an object such as "
+        f"methods holds {asked!r}, which is not known. Valid: {', '.join(map(repr, METHOD_NAMES))}, an object such as "
         "lwa.rivals.Austerity(epsilon=0.01), or lwa.rivals.comparison.Lwa(subset_size=100)."
     )
+
+
+def label_methods(methods: list[Method]) -> dict[str, Method]:
+    """Return methods by label; those that share a label are numbered."""
+    found: dict[str, Method] = {}
+    for method in methods:
+        same = sum(1 for other in found.values() if other.label == method.label)
+        found[f"{method.label} ({same + 1})" if same else method.label] = method
+    return found
+
+
+def draw_starts(model: Model, mode: Reference | None, seed: int, chains: int) -> list[PyTree] | None:
+    """Draw starts around the mode, as users write them; None, for each method's own, if there is no mode."""
+    if mode is None:
+        return None
+
+    def start(chain: int) -> PyTree:
+        z = generator(seed, Purpose.START, chain, 1).normal(size=model.dimension)
+        return constrain_theta(model, mode.theta + START_SPREAD * mode.factor @ z)
+
+    return [start(chain) for chain in range(chains)]
+
+
+def try_method(
+    method: Method, model: Model, layout: Data, mode: Reference | None, common: CommonOptions
+) -> Result | str:
+    """Return a method's draws, or why there are none: if one method fails, the others still count."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # kept with the run
+        try:
+            fit = method.run(model, layout, mode, common)
+        except LwaError as error:
+            return f"failed: {error}".rstrip(".")
+        except Exception as error:
+            if is_users_error(error):
+                raise
+            return f"failed with {type(error).__name__}: {error}".rstrip(".")
+    return fit if fit.draws else "no draw was made within the budget"

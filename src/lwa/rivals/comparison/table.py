@@ -16,7 +16,7 @@ from lwa.result.result import Result
 if TYPE_CHECKING:
     import pandas
 
-GOOD = 0.1
+GOOD_ERROR = 0.1
 """An error, in posterior sds, at which most would call an answer good."""
 
 
@@ -101,11 +101,11 @@ class Comparison:
         told = [f"Lowest error at the end: {ranked[0].method} ({ranked[0].error:.2g} posterior sds)."]
         if len(ranked) > 1:
             told.append(f"Next: {ranked[1].method} ({ranked[1].error:.2g}).")
-        first = min(self.ran, key=lambda line: line.time_to(GOOD))
-        if np.isfinite(first.time_to(GOOD)):
-            told.append(f"First below {GOOD} for good: {first.method}, after {first.time_to(GOOD):.1f} s.")
+        first = min(self.ran, key=lambda line: line.time_to(GOOD_ERROR))
+        if np.isfinite(first.time_to(GOOD_ERROR)):
+            told.append(f"First below {GOOD_ERROR} for good: {first.method}, after {first.time_to(GOOD_ERROR):.1f} s.")
         else:
-            told.append(f"None came below {GOOD}.")
+            told.append(f"None came below {GOOD_ERROR}.")
         return " ".join(told)
 
     def table(self) -> "pandas.DataFrame":
@@ -119,16 +119,16 @@ class Comparison:
 
     def markdown(self) -> str:
         """The table as a page shows it, and the reasons of those that did not run below."""
-        lines = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
-        lines += ["| " + " | ".join(cells(line)) + " |" for line in self.ran]
+        lines = ["| " + " | ".join(TABLE_HEAD) + " |", "|" + "---|" * len(TABLE_HEAD)]
+        lines += ["| " + " | ".join(format_cells(line)) + " |" for line in self.ran]
         out = [f"- {line.method}: {line.reason}." for line in self.lines if line.reason]
         return "\n".join(lines + (["", "Not run:", "", *out] if out else []))
 
     def figure(self, path: str | os.PathLike[str]) -> Path:
         """Draw error against time, and rows a step; PNG or SVG by the name's ending."""
-        from lwa.rivals.comparison.figure import draw
+        from lwa.rivals.comparison.figure import draw_figure
 
-        return draw(self, Path(path))
+        return draw_figure(self, Path(path))
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write `comparison.json`, `table.md`, `figure.png` and every run, in a folder of its own."""
@@ -145,15 +145,15 @@ class Comparison:
         if self.ran:
             self.figure(path / "figure.png")
         for label, fit in self.fits.items():
-            fit.save(path / "runs" / folder_name(label))
+            fit.save(path / "runs" / name_folder(label))
         return path
 
     def __repr__(self) -> str:
         """As text."""
-        return f"{aligned(self)}\n\n{self.verdict}"
+        return f"{format_table(self)}\n\n{self.verdict}"
 
 
-def folder_name(label: str) -> str:
+def name_folder(label: str) -> str:
     """A label as a folder's name: "lwa, n = 1,000" is lwa-n-1000."""
     return re.sub(r"[^A-Za-z0-9._]+", "-", label.replace(",", "")).strip("-")
 
@@ -170,7 +170,7 @@ def require_folder(folder: str | os.PathLike[str]) -> Path:
     return path
 
 
-def cells(line: Line) -> list[str]:
+def format_cells(line: Line) -> list[str]:
     """The numbers of a method as a table shows them."""
     return [
         line.method + ("" if line.exact else " ~"),
@@ -185,13 +185,13 @@ def cells(line: Line) -> list[str]:
     ]
 
 
-HEAD = ["method", "steps", "rows/step", "accepted", "eff. draws", "per s", "shift", "sd ratio", "error"]
+TABLE_HEAD = ["method", "steps", "rows/step", "accepted", "eff. draws", "per s", "shift", "sd ratio", "error"]
 
 
-def aligned(comparison: Comparison) -> str:
+def format_table(comparison: Comparison) -> str:
     """The table in columns; ~ marks methods that are approximate, and reasons stand below."""
-    lines = [HEAD, *(cells(line) for line in comparison.ran)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(HEAD))]
+    lines = [TABLE_HEAD, *(format_cells(line) for line in comparison.ran)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(TABLE_HEAD))]
     text = [
         "  ".join([line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))])
         for line in lines

@@ -1,4 +1,4 @@
-"""Rows by path: files that can be read at once, stores, and tables that are converted once and kept."""
+"""Rows by path: `.npy` files, stores, and tables, which are converted once into the user's cache."""
 
 import os
 from collections.abc import Iterable
@@ -10,15 +10,15 @@ from lwa.executors import Executor, Serial
 from lwa.rows.npy import open_npy
 from lwa.rows.protocol import Rows
 from lwa.rows.store.conversion import convert
-from lwa.rows.store.manifest import STORE_MANIFEST, is_store, read_json
-from lwa.rows.store.places import absolute, cache_folder, is_url
-from lwa.rows.store.store import StoreRows, open_store, source_changes
-from lwa.rows.store.table_source import files_of
-from lwa.rows.workers.on_workers import RowsOnWorkers, rows_on_workers
+from lwa.rows.store.manifest import STORE_MANIFEST, is_store, read_record
+from lwa.rows.store.places import find_rows_cache, is_url, make_absolute
+from lwa.rows.store.store import StoreRows, find_source_changes, open_store
+from lwa.rows.store.table_source import find_table_files
+from lwa.rows.workers.on_workers import RowsOnWorkers, read_on_workers
 from lwa.user.progress import Display, open_display
 
 
-def rows_at(
+def open_path(
     where: str | os.PathLike[str],
     progress: bool | Display = False,
     *,
@@ -26,42 +26,42 @@ def rows_at(
     missing: str = "error",
     executor: Executor | None = None,
 ) -> Rows:
-    """The rows of a `.npy` file, of a store, or of a table, which is converted first where it has not been yet.
+    """Open the rows of a `.npy` file, of a store, or of a table, which is converted first if it has not been yet.
 
-    Of a table, `columns` are those that are needed, and `missing` what to do about rows that lack one of them. Parquet
-    files are read by the workers of `executor` where it has any.
+    Of a table, `columns` are those needed, and `missing` is what to do about rows that lack one of them. Parquet files
+    are read by the workers of `executor` if it has any.
     """
-    place = absolute(where)
-    if (found := _opened(place, where)) is not None:
+    place = make_absolute(where)
+    if (found := _open_ready(place, where)) is not None:
         return found
     names = None if columns is None else sorted(set(columns))
-    if read_by_workers(place, executor):
+    if is_read_by_workers(place, executor):
         assert executor is not None
-        return rows_on_workers(place, executor, columns=names, missing=missing, progress=progress)
-    return converted(place, progress, names, missing)
+        return read_on_workers(place, executor, columns=names, missing=missing, progress=progress)
+    return convert_cached(place, progress, names, missing)
 
 
-def read_by_workers(data: object, executor: Executor | None) -> bool:
-    """Whether the rows of data are, or would be, with the workers of an executor: those of Parquet files."""
+def is_read_by_workers(data: object, executor: Executor | None) -> bool:
+    """Return whether the workers of an executor hold the rows of data, or would: they read Parquet files."""
     if isinstance(data, RowsOnWorkers):
         return True
     if executor is None or isinstance(executor, Serial) or not isinstance(data, str | os.PathLike):
         return False
-    place = absolute(data)
+    place = make_absolute(data)
     local = not is_url(place) and (place.endswith(".npy") or is_store(Path(place)))
-    return not local and files_of(place)[0] == "parquet"
+    return not local and find_table_files(place)[0] == "parquet"
 
 
-def ready_rows(
+def find_ready_rows(
     where: str | os.PathLike[str], *, columns: Iterable[str] | None = None, missing: str = "error"
 ) -> Rows | None:
-    """The rows that `rows_at` would give without converting anything; None where it would have to."""
-    place = absolute(where)
-    if (found := _opened(place, where)) is not None:
+    """Return the rows that `open_path` opens without converting anything; None if it would have to convert."""
+    place = make_absolute(where)
+    if (found := _open_ready(place, where)) is not None:
         return found
-    folder = _folder_of(place, None if columns is None else sorted(set(columns)), missing)
-    manifest = read_json(folder / STORE_MANIFEST)
-    if manifest is None or source_changes(manifest):
+    folder = _find_folder(place, None if columns is None else sorted(set(columns)), missing)
+    manifest = read_record(folder / STORE_MANIFEST)
+    if manifest is None or find_source_changes(manifest):
         return None
     try:
         return open_store(folder, check=False)
@@ -69,8 +69,8 @@ def ready_rows(
         return None
 
 
-def _opened(place: str, where: str | os.PathLike[str]) -> Rows | None:
-    """Of a `.npy` file or a store."""
+def _open_ready(place: str, where: str | os.PathLike[str]) -> Rows | None:
+    """Open a `.npy` file or a store; return None for a table."""
     if is_url(place):
         return None
     if place.endswith(".npy"):
@@ -78,26 +78,26 @@ def _opened(place: str, where: str | os.PathLike[str]) -> Rows | None:
     return open_store(place) if is_store(Path(place)) else None
 
 
-def _folder_of(place: str, columns: list[str] | None, missing: str) -> Path:
-    """Where a table, or some columns of it, is kept once it is converted."""
+def _find_folder(place: str, columns: list[str] | None, missing: str) -> Path:
+    """Return the folder in the cache for a table, or for some columns of it."""
     asked = place if columns is None and missing == "error" else repr((place, columns, missing))
-    return cache_folder() / blake2b(asked.encode(), digest_size=12).hexdigest()
+    return find_rows_cache() / blake2b(asked.encode(), digest_size=12).hexdigest()
 
 
-def converted(place: str, progress: bool | Display, columns: list[str] | None, missing: str) -> StoreRows:
-    """A table, or some columns of it, from the cache where its files are still the same."""
-    folder = _folder_of(place, columns, missing)
-    manifest = read_json(folder / STORE_MANIFEST)
+def convert_cached(place: str, progress: bool | Display, columns: list[str] | None, missing: str) -> StoreRows:
+    """Open a table, or some columns of it, in the cache; convert it if its files have changed."""
+    folder = _find_folder(place, columns, missing)
+    manifest = read_record(folder / STORE_MANIFEST)
     with open_display(progress) as display, display.stages("conversion"):
-        if manifest is not None and not source_changes(manifest):
+        if manifest is not None and not find_source_changes(manifest):
             try:
                 rows = open_store(folder, check=False)
-            except DataError:  # damaged, or of another version: it is made anew
-                display.say(f"The rows of {place} as converted before cannot be used; they are converted again.")
+            except DataError:  # damaged, or of another version
+                display.say(f"The converted rows of {place} cannot be used; they are converted again.")
             else:
-                display.say(f"The rows of {place} are as converted before, in {folder}.")
+                display.say(f"Using the rows of {place} that were converted before, in {folder}.")
                 return rows
-        # Where nothing is there yet, another process may be at it: then its rows are taken.
+        # If nothing is there yet, another process may be converting: then its rows are used.
         return convert(
             place, folder, columns=columns, missing=missing, overwrite=manifest is not None, progress=display
         )

@@ -1,4 +1,4 @@
-"""From a table to a store: one pass over the source, which can be interrupted and goes on where it stopped."""
+"""Convert a table to a store: one pass over the source, which can be interrupted and resumed."""
 
 import errno
 import os
@@ -6,35 +6,35 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from lwa.errors import DataError, one_of
-from lwa.rows.store.encoding import Encoder, Seen, stored_as
-from lwa.rows.store.formats import arrow
+from lwa.rows.store.encoding import ColumnFacts, Encoder, Level, find_storage
+from lwa.rows.store.formats import ArrowBatch, ArrowType, TooNarrow, load_arrow
 from lwa.rows.store.manifest import (
-    CONVERSION,
+    CONVERSION_FILE,
     STORE_FORMAT,
     STORE_MANIFEST,
     STORE_VERSION,
+    Record,
     is_store,
-    read_json,
-    record_name,
-    write_json,
+    name_record,
+    read_record,
+    write_record,
 )
 from lwa.rows.store.places import OutOfReach
 from lwa.rows.store.shards import ShardWriter
-from lwa.rows.store.store import StoreRows, open_store, source_changes
-from lwa.rows.store.table_source import FilesSource, Source, TooNarrow, open_source, open_stream
+from lwa.rows.store.store import StoreRows, find_source_changes, open_store
+from lwa.rows.store.table_source import FilesSource, RowSource, open_batches, open_source
 from lwa.storage.atomic import PARTIAL
 from lwa.storage.locks import LOCK_FILE, lock_conversion
 from lwa.user.progress import Display, open_display
 
 SHARD_BYTES = 512 * 2**20
-"""Of a shard. A kill loses the one being written; but each holds open a file a dtype, and gathers ask every shard."""
-MISSING = ["error", "drop"]
-OWN_FILES = re.compile(rf"(rows-\d{{5}}(-\w+\.npy|\.json)|{CONVERSION}|{STORE_MANIFEST})({re.escape(PARTIAL)})?")
+"""Of a shard. A kill loses the shard being written. More shards are more open files, and gathers ask every one."""
+MISSING_OPTIONS = ["error", "drop"]
+OWN_FILES = re.compile(rf"(rows-\d{{5}}(-\w+\.npy|\.json)|{CONVERSION_FILE}|{STORE_MANIFEST})({re.escape(PARTIAL)})?")
 
 
 def convert(
@@ -46,35 +46,36 @@ def convert(
     overwrite: bool = False,
     progress: bool | Display = True,
 ) -> StoreRows:
-    """Write the rows of a table to a folder from which any of them can be read at once.
+    """Write the rows of a table to a folder from which any row can be read directly.
 
-    One pass, in batches: memory does not grow with the table. A conversion that was stopped goes on with the first
-    shard that is not finished; one that is finished, of a source that has not changed, is opened and nothing is read.
+    This is one pass, in batches: memory does not grow with the table. A conversion that was stopped resumes at the
+    first shard that is not finished. A finished one is opened, and nothing is read, if its source has not changed.
 
     Parameters
     ----------
     source
         A Parquet, Arrow IPC (file or stream) or CSV file, a folder of them, a pattern (``"part-*.parquet"``) or a URL
-        (``"s3://..."``, through fsspec), or a pandas, polars or Arrow table. Folders called ``key=value`` are columns.
+        (``"s3://..."``, by fsspec), or a pandas, polars or Arrow table. Folders named ``key=value`` become columns.
     destination
-        A folder: a new or empty one, or one that an earlier conversion of the same source left unfinished.
+        A new or empty folder, or one in which an earlier conversion of the same source was not finished.
     columns
         The columns to keep, all of them by default. Numbers stay as they are (decimals become float64), flags are
         bool, text and categories are codes of their sorted levels, dates and times are float64 days since 1970-01-01.
     missing
-        What to do about nulls and NaN in these columns: ``"error"`` lists columns and counts, ``"drop"`` leaves those
-        rows out and notes down how many.
+        What to do about nulls and NaN in these columns: ``"error"`` raises and lists columns and counts, ``"drop"``
+        leaves those rows out and records how many.
     overwrite
-        Whether to replace rows that are already there, whatever they are of. They go first: disks need not hold both.
+        Whether to replace converted rows that are already there. They are removed first, so that disks need not hold
+        both.
     progress
         Whether to show a bar, or the display to show it in.
     """
-    if missing not in MISSING:
-        raise one_of("missing", missing, MISSING)
+    if missing not in MISSING_OPTIONS:
+        raise one_of("missing", missing, MISSING_OPTIONS)
     table = open_source(source, columns)
     if table.rows == 0:
-        raise no_rows(table.given)
-    return stored(table, destination, missing, overwrite, progress)
+        raise build_empty_error(table.given)
+    return write_source(table, destination, missing, overwrite, progress)
 
 
 def write_store(
@@ -85,12 +86,12 @@ def write_store(
     overwrite: bool = False,
     progress: bool | Display = False,
 ) -> StoreRows:
-    """Write rows that come in batches, such as simulated ones, to a folder from which any can be read at once.
+    """Write rows that come in batches, such as simulated ones, to a folder from which any row can be read directly.
 
     Parameters
     ----------
     batches
-        Dicts of columns, one number or text a row, or tables; all with the same columns. One is held at a time.
+        Dicts of columns, one number or text per row, or tables; all with the same columns. One is held at a time.
     destination
         A new or an empty folder.
     missing
@@ -109,26 +110,26 @@ def write_store(
     {'x': array([4., 0.])}
     >>> folder.cleanup()
     """
-    if missing not in MISSING:
-        raise one_of("missing", missing, MISSING)
-    return stored(open_stream(batches), destination, missing, overwrite, progress)
+    if missing not in MISSING_OPTIONS:
+        raise one_of("missing", missing, MISSING_OPTIONS)
+    return write_source(open_batches(batches), destination, missing, overwrite, progress)
 
 
-def stored(
-    table: Source, destination: str | os.PathLike[str], missing: str, overwrite: bool, progress: bool | Display
+def write_source(
+    table: RowSource, destination: str | os.PathLike[str], missing: str, overwrite: bool, progress: bool | Display
 ) -> StoreRows:
-    """The rows of a table in a folder, as `convert` writes them."""
+    """Write the rows of a source to a folder, unless they are there already, and open them."""
     folder = Path(destination).expanduser()
     with open_display(progress) as display:
         try:
             with lock_conversion(folder, display):
-                return _convert(table, folder, missing, overwrite, display)
+                return _convert_source(table, folder, missing, overwrite, display)
         except OSError as error:
-            raise _cannot_write(folder, error) from error
+            raise _build_write_error(folder, error) from error
 
 
-def _convert(table: Source, folder: Path, missing: str, overwrite: bool, display: Display) -> StoreRows:
-    finished = _finished(table, folder, missing, overwrite)
+def _convert_source(table: RowSource, folder: Path, missing: str, overwrite: bool, display: Display) -> StoreRows:
+    finished = _find_finished(table, folder, missing, overwrite)
     if finished is not None:
         return finished
     display.say(f"Converting {table.given or 'the table'} to rows that can be read at random, once, in {folder}.")
@@ -138,85 +139,87 @@ def _convert(table: Source, folder: Path, missing: str, overwrite: bool, display
             conversion.run()
             break
         except TooNarrow as error:
-            clear(folder)
+            clear_store(folder)
             if not isinstance(conversion.table, FilesSource):
-                raise  # whoever made the batches can make wider ones
-            table = conversion.table.widened(error.column, error.wider)
+                raise  # batches come once; the caller can make wider ones
+            table = conversion.table.widen(error.column, error.wider)
         except BaseException as error:
-            # A disk or a server may do better another time, and after Ctrl-C too: finished shards stay, to go on with.
+            # After Ctrl-C, or if a disk or a server failed, finished shards stay, so that the next call can resume.
             hopeless = isinstance(error, DataError) and not isinstance(error, OutOfReach)
             if hopeless or not conversion.records:
-                clear(folder)
+                clear_store(folder)
             raise
     return open_store(folder, check=False)
 
 
-def _finished(table: Source, folder: Path, missing: str, overwrite: bool) -> StoreRows | None:
-    """The store that is already there, if it is what is asked for; else make room."""
-    foreign = [
-        entry.name for entry in folder.iterdir() if not (OWN_FILES.fullmatch(entry.name) or entry.name == LOCK_FILE)
-    ]
+def _find_finished(table: RowSource, folder: Path, missing: str, overwrite: bool) -> StoreRows | None:
+    """Return the store that is already there if it is the one requested; else make room for it."""
+    inside = {entry.name for entry in folder.iterdir()} - {LOCK_FILE}
+    foreign = [name for name in inside if not OWN_FILES.fullmatch(name)]
     if foreign or ((folder / STORE_MANIFEST).exists() and not is_store(folder)):
         listed = ", ".join(sorted(foreign)[:3]) or STORE_MANIFEST
         raise DataError(f"'{folder}' holds other files ({listed}). Pass a new or an empty folder.")
-    manifest = read_json(folder / STORE_MANIFEST)
+    manifest = read_record(folder / STORE_MANIFEST)
     if manifest is None:
         return None
-    if manifest.get("asked") == asked_of(table, missing) and not source_changes(manifest) and not overwrite:
+    if (
+        manifest.get("asked") == describe_request(table, missing)
+        and not find_source_changes(manifest)
+        and not overwrite
+    ):
         return open_store(folder, check=False)
     if not overwrite:
         given = manifest.get("source", {}).get("given")
         raise DataError(
-            f"'{folder}' already holds rows, of {given or 'a table in memory'}, and not the ones that are asked for: "
-            "the source, its files, columns or missing differ. Pass another folder, or overwrite=True."
+            f"'{folder}' already holds other rows than the requested ones, of {given or 'a table in memory'}: the "
+            "source, its files, columns or missing differ. Pass another folder, or overwrite=True."
         )
-    clear(folder)
+    clear_store(folder)
     return None
 
 
-def asked_of(table: Source, missing: str) -> dict[str, Any]:
-    """What makes two conversions the same; a table in memory is never known to be."""
+def describe_request(table: RowSource, missing: str) -> Record:
+    """Return what two conversions have in common if they are the same; a table in memory is never known to be."""
     return {"fingerprint": table.fingerprint or os.urandom(8).hex(), "columns": list(table.types), "missing": missing}
 
 
 @dataclass(eq=False)
 class Conversion:
-    """One conversion, from where it stands."""
+    """One conversion, from the first shard that is not finished."""
 
-    table: Source
+    table: RowSource
     folder: Path
     missing: str
     display: Display
 
     def __post_init__(self) -> None:
-        """Find what is already done."""
-        asked = asked_of(self.table, self.missing)
-        begun = read_json(self.folder / CONVERSION) or {}
+        """Find the shards that are already finished."""
+        asked = describe_request(self.table, self.missing)
+        begun = read_record(self.folder / CONVERSION_FILE) or {}
         if begun.get("asked") == asked:
             self._widen_as_before(begun["types"])
-        self.groups = groups_by_dtype(self.table.types)
-        self.plan: dict[str, Any] = {
+        self.groups = group_by_dtype(self.table.types)
+        self.plan: Record = {
             "format": STORE_FORMAT,
             "version": STORE_VERSION,
             "asked": asked,
             "types": {name: str(kind) for name, kind in self.table.types.items()},
             "shard_rows": max(1, SHARD_BYTES // sum(np.dtype(t).itemsize * len(g) for t, g in self.groups.items())),
         }
-        self.records = list(self._whole_shards()) if begun == self.plan else []
+        self.records = list(self._find_whole_shards()) if begun == self.plan else []
         if not self.records:
-            clear(self.folder)
-        categories = [name for name, kind in self.table.types.items() if _kind(kind) == "category"]
-        seen = self._seen()
+            clear_store(self.folder)
+        categories = [name for name, kind in self.table.types.items() if _find_kind(kind) == "category"]
+        seen = self._join_facts()
         self.encoder = Encoder(
             self.table.types, {name: {level: i for i, level in enumerate(seen[name].levels)} for name in categories}
         )
 
     def run(self) -> None:
-        """Write what is left, then the manifest."""
-        write_json(self.folder / CONVERSION, self.plan)
+        """Write the shards that are missing, then the manifest."""
+        write_record(self.folder / CONVERSION_FILE, self.plan)
         self._write_shards()
-        manifest = self._manifest()
-        write_json(self.folder / STORE_MANIFEST, manifest)
+        write_record(self.folder / STORE_MANIFEST, self._build_manifest())
         for entry in self.folder.glob("*.json"):
             if entry.name != STORE_MANIFEST:
                 entry.unlink()
@@ -236,18 +239,18 @@ class Conversion:
                         begin, writer = at, ShardWriter(self.folder, len(self.records), self.groups)
                 total = self.table.rows or max(round(at / max(share, 1e-9)), at)
                 self.display.show("converting", at, total, "" if self.table.rows else "rows estimated")
-            self._refuse_missing()
+            self._require_complete()
             if at > begin:
                 self._finish(writer, at - begin)
         finally:
             writer.discard()
         self.display.show("converting", at, at)
 
-    def _append(self, writer: ShardWriter, piece: Any, at: int) -> None:
-        columns, dropped = self.encoder.complete(piece, at)
-        # Once a value is missing that must not be, the rest is only looked through, to count all of them.
+    def _append(self, writer: ShardWriter, piece: ArrowBatch, at: int) -> None:
+        columns, dropped = self.encoder.drop_incomplete(piece, at)
+        # Once a missing value makes the conversion fail, the rest is only read to count all missing values.
         if self.missing == "drop" or not (dropped or self._found_missing()):
-            writer.append(self.encoder.numbers(columns))
+            writer.append(self.encoder.encode(columns))
 
     def _finish(self, writer: ShardWriter, source_rows: int) -> None:
         if self.missing == "error" and self._found_missing():
@@ -256,30 +259,32 @@ class Conversion:
             "source_rows": source_rows,
             "rows": writer.rows,
             "files": writer.finish(),
-            "columns": {name: asdict(seen) for name, seen in self.encoder.told().items()},
+            "columns": {name: asdict(seen) for name, seen in self.encoder.take_facts().items()},
         }
-        write_json(self.folder / record_name(len(self.records)), record)
+        write_record(self.folder / name_record(len(self.records)), record)
         self.records.append(record)
 
     def _found_missing(self) -> bool:
         return any(seen.missing for seen in self.encoder.seen.values())
 
-    def _refuse_missing(self) -> None:
+    def _require_complete(self) -> None:
         if self.missing == "error" and self._found_missing():
-            raise some_missing(self.encoder.seen)
+            raise build_missing_error(self.encoder.seen)
 
-    def _manifest(self) -> dict[str, Any]:
+    def _build_manifest(self) -> Record:
         rows = sum(record["rows"] for record in self.records)
         read = sum(record["source_rows"] for record in self.records)
-        seen = self._seen()
+        seen = self._join_facts()
         if not rows:
-            raise none_complete(read, seen) if read else no_rows(self.table.given)
+            raise build_incomplete_error(read, seen) if read else build_empty_error(self.table.given)
         return {
             "format": STORE_FORMAT,
             "version": STORE_VERSION,
             "rows": rows,
             "dropped": read - rows,
-            "columns": [described(name, kind, self.groups, seen[name]) for name, kind in self.table.types.items()],
+            "columns": [
+                describe_column(name, kind, self.groups, seen[name]) for name, kind in self.table.types.items()
+            ],
             "shards": [{"rows": record["rows"], "files": record["files"]} for record in self.records],
             "source": {
                 "given": self.table.given,
@@ -291,69 +296,69 @@ class Conversion:
             "asked": self.plan["asked"],
         }
 
-    def _seen(self) -> dict[str, Seen]:
-        """What was seen of each column in all finished shards."""
-        total = {name: Seen() for name in self.table.types}
+    def _join_facts(self) -> dict[str, ColumnFacts]:
+        """Return what was seen of each column in all finished shards."""
+        total = {name: ColumnFacts() for name in self.table.types}
         for record in self.records:
             for name, seen in record["columns"].items():
-                total[name] = total[name].followed_by(Seen(**seen))
+                total[name] = total[name].join(ColumnFacts(**seen))
         return total
 
-    def _whole_shards(self) -> Iterator[dict[str, Any]]:
-        """The records of finished shards, as far as they follow each other and their files are all there."""
+    def _find_whole_shards(self) -> Iterator[Record]:
+        """Yield the records of finished shards up to the first that is missing or lacks a file."""
         number = 0
-        while (record := read_json(self.folder / record_name(number))) is not None:
+        while (record := read_record(self.folder / name_record(number))) is not None:
             sizes = {entry["file"]: entry["bytes"] for entry in record["files"]}
-            if any(_size(self.folder / name) != size for name, size in sizes.items()):
+            if any(_find_size(self.folder / name) != size for name, size in sizes.items()):
                 return
             yield record
             number += 1
 
     def _widen_as_before(self, types: dict[str, str]) -> None:
-        """Types of CSV columns that the first run found to be wider than they began."""
+        """Widen CSV columns to the types that the first run found."""
         if isinstance(self.table, FilesSource) and self.table.format == "csv":
             for name, kind in types.items():
                 if str(self.table.types[name]) != kind and kind in ("int64", "double", "string"):
-                    self.table = self.table.widened(name, arrow().type_for_alias(kind))
+                    self.table = self.table.widen(name, load_arrow().type_for_alias(kind))
 
 
-def groups_by_dtype(types: dict[str, Any]) -> dict[str, list[str]]:
-    """The columns that lie together, by the dtype they are kept as."""
+def group_by_dtype(types: Mapping[str, ArrowType]) -> dict[str, list[str]]:
+    """Return the columns that are stored together, by dtype."""
     groups: dict[str, list[str]] = {}
     for name, kind in types.items():
-        stored = stored_as(kind)
+        stored = find_storage(kind)
         assert stored is not None
         groups.setdefault(stored.dtype, []).append(name)
     return groups
 
 
-def clear(folder: Path) -> None:
-    """Remove what conversions wrote, the manifest first: without it nothing else is taken for rows."""
+def clear_store(folder: Path) -> None:
+    """Remove what conversions wrote, the manifest first: without it, the other files are no store."""
     (folder / STORE_MANIFEST).unlink(missing_ok=True)
     for entry in list(folder.iterdir()):
         if OWN_FILES.fullmatch(entry.name):
             entry.unlink(missing_ok=True)
 
 
-def _kind(kind: Any) -> str:
-    stored = stored_as(kind)
+def _find_kind(kind: ArrowType) -> str:
+    stored = find_storage(kind)
     return "" if stored is None else stored.kind
 
 
-def _size(path: Path) -> int | None:
+def _find_size(path: Path) -> int | None:
     return path.stat().st_size if path.exists() else None
 
 
-def described(name: str, kind: Any, groups: dict[str, list[str]], seen: Seen) -> dict[str, Any]:
-    """A column as manifests have it."""
-    stored = stored_as(kind)
+def describe_column(name: str, kind: ArrowType, groups: dict[str, list[str]], seen: ColumnFacts) -> Record:
+    """Return the entry of a column in a manifest."""
+    stored = find_storage(kind)
     assert stored is not None
-    levels: list[Any] | None = None
+    levels: list[Level] | None = None
     ranks = None
     if stored.kind == "flag":
         levels = [False, True]
     elif stored.kind == "category":
-        levels = sorted(seen.levels)
+        levels = sorted(seen.levels)  # type: ignore[type-var]  # all of one type
         rank_of = {level: rank for rank, level in enumerate(levels)}
         ranks = None if levels == seen.levels else [rank_of[level] for level in seen.levels]
     return {
@@ -370,16 +375,16 @@ def described(name: str, kind: Any, groups: dict[str, list[str]], seen: Seen) ->
     }
 
 
-class Lacking(DataError):
-    """Values are missing, in all rows or where none may; `seen` says how many in each column."""
+class MissingValues(DataError):
+    """Values are missing, in all rows or although none may be. `seen` holds how many per column."""
 
-    def __init__(self, message: str, seen: Mapping[str, Seen] | None = None) -> None:
+    def __init__(self, message: str, seen: Mapping[str, ColumnFacts] | None = None) -> None:
         super().__init__(message)
         self.seen = dict(seen or {})
 
 
-def some_missing(seen: Mapping[str, Seen]) -> Lacking:
-    """The error for missing values, which may not be."""
+def build_missing_error(seen: Mapping[str, ColumnFacts]) -> MissingValues:
+    """Return the error for missing values."""
     found = [
         f"column {name!r} has {one.missing}, the first in row {one.first_missing}"
         for name, one in seen.items()
@@ -387,33 +392,32 @@ def some_missing(seen: Mapping[str, Seen]) -> Lacking:
     ]
     full = [name for name, one in seen.items() if not one.missing]
     others = f", or those columns with columns={full!r}" if full else ""
-    return Lacking(
-        f"missing values: {'; '.join(found)}. None is expected. Leave those rows out knowingly with "
-        f"missing='drop'{others}.",
+    return MissingValues(
+        f"missing values: {'; '.join(found)}. None is expected. Leave those rows out with missing='drop'{others}.",
         seen,
     )
 
 
-def none_complete(read: int, seen: Mapping[str, Seen]) -> Lacking:
-    """The error where nothing is left."""
+def build_incomplete_error(read: int, seen: Mapping[str, ColumnFacts]) -> MissingValues:
+    """Return the error for a table in which no row is complete."""
     worst = max(seen, key=lambda name: seen[name].missing)
-    return Lacking(
+    return MissingValues(
         f"no row is complete: each of the {read} rows lacks a value (column {worst!r} lacks {seen[worst].missing}). "
         "Pass columns=[...] without it.",
         seen,
     )
 
 
-def no_rows(given: str | None) -> DataError:
-    """The error for a table without rows."""
+def build_empty_error(given: str | None) -> DataError:
+    """Return the error for a table without rows."""
     return DataError(f"{repr(given) if given else 'the table'} has no rows. Pass at least one row.")
 
 
-def _cannot_write(folder: Path, error: OSError) -> DataError:
+def _build_write_error(folder: Path, error: OSError) -> DataError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DataError(
             f"the disk is full: {error.strerror} while rows were written to '{folder}'. What is there is whole. Free "
-            "some space and convert again, which goes on where it stopped, or pass another folder."
+            "some space and convert again, which resumes where it stopped, or pass another folder."
         )
     return DataError(
         f"cannot write rows to '{folder}': {error.strerror or error}. Pass a folder that you may write to."

@@ -17,14 +17,14 @@ from lwa.rows.tables import require_unique
 from lwa.rows.workers.on_workers import RowsOnWorkers
 
 
-class Coded(NamedTuple):
+class CodedRows(NamedTuple):
     """Rows whose text columns are codes 0, 1, …, and what these stand for."""
 
     rows: Rows
     levels: dict[str, tuple[Level, ...]]
 
 
-class Found(NamedTuple):
+class TextColumn(NamedTuple):
     """A column of text: codes, -1 where it is missing, and what they stand for."""
 
     codes: NDArray[Any]
@@ -32,10 +32,10 @@ class Found(NamedTuple):
     in_order: bool  # whether the user has put the levels in order; else it is the alphabet's
 
 
-def column_names(data: Any) -> list[str]:
+def list_columns(data: Any) -> list[str]:
     """The names of the columns; none where the data have no names."""
     if is_table(data):
-        require_rows(data)
+        require_collected(data)
         named_by_schema = type(data).__module__.startswith("pyarrow")
         names = [str(name) for name in (data.schema.names if named_by_schema else data.columns)]
         require_unique(names)
@@ -52,7 +52,7 @@ def column_names(data: Any) -> list[str]:
     return []
 
 
-def coded_rows(data: Any, names: Iterable[str]) -> Coded:
+def encode_rows(data: Any, names: Iterable[str]) -> CodedRows:
     """Some columns of data as rows of numbers; the rest is not looked at.
 
     Parameters
@@ -72,22 +72,22 @@ def coded_rows(data: Any, names: Iterable[str]) -> Coded:
         rows = as_rows(data)
         held = rows.columns if isinstance(rows, StoreRows | RowsOnWorkers) else {}
         levels = {name: held[name].levels for name in names if name in held and held[name].kind == "category"}
-        return Coded(rows, {name: found for name, found in levels.items() if found is not None})
+        return CodedRows(rows, {name: found for name, found in levels.items() if found is not None})
     columns: dict[str, Any] = {}
     coded: dict[str, tuple[Level, ...]] = {}
     for name in names:
         values = data[name]
-        found = text_in(values if is_series(values) else np.asarray(values))
+        found = read_text(values if is_series(values) else np.asarray(values))
         if found is None:
             columns[name] = values
         else:
-            columns[name], coded[name] = in_order(name, found)
-    return Coded(as_rows(columns), coded)
+            columns[name], coded[name] = order_levels(name, found)
+    return CodedRows(as_rows(columns), coded)
 
 
 def require_one_kind(name: str, levels: Sequence[Any]) -> None:
     """Refuse texts most of which are numbers: one that is none made a column of numbers a column of text."""
-    others = [level for level in levels if isinstance(level, str) and not is_number(level)]
+    others = [level for level in levels if isinstance(level, str) and not is_numeral(level)]
     if others and len(others) < len(levels) / 2 and all(isinstance(level, str) for level in levels):
         raise DataError(
             f"{name_column(name)} has mixed types: {len(levels) - len(others)} of its {len(levels)} different values are "
@@ -96,7 +96,7 @@ def require_one_kind(name: str, levels: Sequence[Any]) -> None:
         )
 
 
-def is_number(text: str) -> bool:
+def is_numeral(text: str) -> bool:
     """Whether a text is one."""
     try:
         float(text)
@@ -105,13 +105,13 @@ def is_number(text: str) -> bool:
     return True
 
 
-def require_rows(data: Any) -> None:
+def require_collected(data: Any) -> None:
     """Refuse a plan of a table."""
     if type(data).__name__ == "LazyFrame":
         raise DataError("data is a polars LazyFrame, which holds no rows yet. Pass data.collect().")
 
 
-def in_order(name: str, found: Found) -> tuple[NDArray[np.int32], tuple[Level, ...]]:
+def order_levels(name: str, found: TextColumn) -> tuple[NDArray[np.int32], tuple[Level, ...]]:
     """Codes of the levels that rows have, in their order."""
     codes = np.asarray(found.codes)
     if (missing := codes < 0).any():
@@ -134,61 +134,63 @@ def in_order(name: str, found: Found) -> tuple[NDArray[np.int32], tuple[Level, .
     return rank[codes], levels
 
 
-def text_in(values: Any) -> Found | None:
+def read_text(values: Any) -> TextColumn | None:
     """A column of text or categories as codes; None where it is neither, so that others judge it."""
     if isinstance(values, np.ndarray):
         if values.dtype.kind not in "UOT" or values.ndim != 1:
             return None
-        return in_array(values)
+        return read_text_array(values)
     if sys.modules.get("pandas") is not None and isinstance(values, sys.modules["pandas"].Series):
-        return in_pandas(values, sys.modules["pandas"])
+        return read_text_pandas(values, sys.modules["pandas"])
     if sys.modules.get("polars") is not None and isinstance(values, sys.modules["polars"].Series):
-        return in_polars(values, sys.modules["polars"])
-    return in_arrow(values)
+        return read_text_polars(values, sys.modules["polars"])
+    return read_text_arrow(values)
 
 
-def in_array(values: NDArray[Any]) -> Found:
+def read_text_array(values: NDArray[Any]) -> TextColumn:
     """An array of texts."""
     number: dict[Any, int] = {}
     codes = np.fromiter(
-        (-1 if is_missing(value) else number.setdefault(value, len(number)) for value in values.tolist()),
+        (-1 if is_missing_value(value) else number.setdefault(value, len(number)) for value in values.tolist()),
         np.int32,
         len(values),
     )
-    return Found(codes, list(number), False)
+    return TextColumn(codes, list(number), False)
 
 
-def is_missing(value: Any) -> bool:
+def is_missing_value(value: Any) -> bool:
     """Whether it is None or NaN."""
     return value is None or (isinstance(value, float) and value != value)
 
 
-def in_pandas(values: Any, pandas: Any) -> Found | None:
+def read_text_pandas(values: Any, pandas: Any) -> TextColumn | None:
     """A pandas Series: categories keep their order."""
     if isinstance(values.dtype, pandas.CategoricalDtype):
-        return Found(values.cat.codes.to_numpy(), values.cat.categories.tolist(), True)
+        return TextColumn(values.cat.codes.to_numpy(), values.cat.categories.tolist(), True)
     kinds = pandas.api.types
     if not (kinds.is_string_dtype(values.dtype) or kinds.is_object_dtype(values.dtype)):
         return None
     codes, levels = pandas.factorize(values)
-    return Found(codes, list(levels), False)
+    return TextColumn(codes, list(levels), False)
 
 
-def in_polars(values: Any, polars: Any) -> Found | None:
+def read_text_polars(values: Any, polars: Any) -> TextColumn | None:
     """A polars Series: an Enum keeps its order."""
     kind = values.dtype
     if kind == polars.Enum:
-        return Found(values.to_physical().cast(polars.Int32).fill_null(-1).to_numpy(), kind.categories.to_list(), True)
+        return TextColumn(
+            values.to_physical().cast(polars.Int32).fill_null(-1).to_numpy(), kind.categories.to_list(), True
+        )
     if kind not in (polars.String, polars.Categorical):
         return None
     texts = values.cast(polars.String)
     levels = texts.drop_nulls().unique().sort()
     if texts.null_count():
-        return Found(texts.is_null().to_numpy() * -1, levels.to_list() or [""], False)
-    return Found(levels.search_sorted(texts).to_numpy().astype(np.int32), levels.to_list(), False)
+        return TextColumn(texts.is_null().to_numpy() * -1, levels.to_list() or [""], False)
+    return TextColumn(levels.search_sorted(texts).to_numpy().astype(np.int32), levels.to_list(), False)
 
 
-def in_arrow(values: Any) -> Found | None:
+def read_text_arrow(values: Any) -> TextColumn | None:
     """An Arrow array, or several."""
     import pyarrow
 
@@ -202,4 +204,4 @@ def in_arrow(values: Any) -> Found | None:
     encoded = (whole if types.is_dictionary(whole.type) else whole.dictionary_encode()).unify_dictionaries()
     codes = [chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) for chunk in encoded.chunks]
     levels = encoded.chunk(0).dictionary.to_pylist() if encoded.num_chunks else []
-    return Found(np.concatenate([np.zeros(0, np.int32), *codes]), levels, False)
+    return TextColumn(np.concatenate([np.zeros(0, np.int32), *codes]), levels, False)

@@ -1,4 +1,4 @@
-"""What describes a store of rows: one JSON file beside its shards.
+"""The manifest of a store of rows: one JSON file beside its shards.
 
     store/
       manifest.json            format, columns with their levels, shards with their checksums, the source and its files
@@ -18,27 +18,30 @@ from lwa.storage.atomic import write_whole
 STORE_FORMAT = "lwa-rows"
 STORE_VERSION = 1
 STORE_MANIFEST = "manifest.json"
-CONVERSION = "conversion.json"
-"""Which conversion is under way in a folder that has no manifest yet."""
+CONVERSION_FILE = "conversion.json"
+"""Says which conversion is under way in a folder that has no manifest yet."""
+
+type Record = dict[str, Any]
+"""What one of these JSON files holds."""
 
 
-def shard_name(number: int, dtype: str) -> str:
-    """The file of one shard and one dtype."""
+def name_shard(number: int, dtype: str) -> str:
+    """Return the name of the file of one shard and one dtype."""
     return f"rows-{number:05d}-{dtype}.npy"
 
 
-def record_name(number: int) -> str:
-    """The file that says that a shard is whole, for as long as the conversion goes on."""
+def name_record(number: int) -> str:
+    """Return the name of the file that says, while a conversion goes on, that a shard is whole."""
     return f"rows-{number:05d}.json"
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write a file that is either whole or not there, also after a power cut."""
+def write_record(path: Path, content: Record) -> None:
+    """Write a JSON file that is either whole or not there."""
     write_whole(path, json.dumps(content, indent=1).encode())
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """What the file says; None where there is none, or nothing that can be understood."""
+def read_record(path: Path) -> Record | None:
+    """Return what a JSON file holds; None if it does not exist or is no record."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
@@ -47,16 +50,16 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def is_store(folder: Path) -> bool:
-    """Whether a folder holds rows that lwa converted, or is about to."""
-    found = read_json(folder / STORE_MANIFEST) or read_json(folder / CONVERSION) or {}
+    """Return whether a folder holds rows that lwa converted, or a conversion that is not finished."""
+    found = read_record(folder / STORE_MANIFEST) or read_record(folder / CONVERSION_FILE) or {}
     return found.get("format") == STORE_FORMAT
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a store that is whole and of this version."""
+def read_manifest(folder: Path) -> Record:
+    """Return the manifest of a store; raise unless it is whole and of this version."""
     again = f"lwa.rows.convert(source, {str(folder)!r})"
     try:
-        found, begun = read_json(folder / STORE_MANIFEST), read_json(folder / CONVERSION)
+        found, begun = read_record(folder / STORE_MANIFEST), read_record(folder / CONVERSION_FILE)
     except OSError as error:
         raise DataError(f"'{folder}' cannot be read: {error.strerror}. Check its permissions with ls -l.") from error
     if found is None and begun is not None:

@@ -1,4 +1,4 @@
-"""Where the files of a table are: one file, a folder, a pattern or a URL; and where converted ones are kept."""
+"""Find the files of a table: one file, a folder, a pattern or a URL."""
 
 import glob
 import os
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import BinaryIO
 from urllib.parse import unquote
 
 from lwa.errors import DataError, LwaError
@@ -25,20 +25,20 @@ SUFFIXES = {
     ".csv": "csv",
     ".tsv": "csv",
 }
-"""What the end of a file's name says that it holds."""
+"""The format of a file by the end of its name."""
 COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
-"""Ends that CSV files may have besides; the other formats compress inside."""
-NOWHERE = "__HIVE_DEFAULT_PARTITION__"
-"""The name of a folder of rows whose key is missing."""
+"""Further ends of the names of CSV files; the other formats compress inside."""
+MISSING_KEY = "__HIVE_DEFAULT_PARTITION__"
+"""The value in the name of a folder whose rows lack the key."""
 
 
 class OutOfReach(DataError):
-    """A file that cannot be read now, whatever it holds."""
+    """A file that cannot be reached now, whatever it holds."""
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file: where it is, what tells whether it changed, and the keys in the names of its folders."""
+    """One file: its path, what shows whether it has changed, and the keys in the names of its folders."""
 
     path: str
     size: int
@@ -47,12 +47,12 @@ class SourceFile:
 
 
 def is_url(where: str) -> bool:
-    """Whether this is a URL, and not a path."""
+    """Return whether this is a URL and not a path."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", where) is not None
 
 
-def absolute(where: str | os.PathLike[str]) -> str:
-    """A name of the place that does not depend on the working folder."""
+def make_absolute(where: str | os.PathLike[str]) -> str:
+    """Return a path that does not depend on the working folder, or the URL."""
     text = os.fspath(where)
     if text.startswith("file://"):
         text = unquote(text.removeprefix("file://"))
@@ -60,31 +60,31 @@ def absolute(where: str | os.PathLike[str]) -> str:
 
 
 def find_files(where: str) -> list[SourceFile]:
-    """The files of a table, in the order of their names. `where` is absolute.
+    """Return the files of a table, in the order of their names. `where` is absolute.
 
-    Folders are searched with all their subfolders, but for names that begin with a dot or an underscore.
+    Folders are searched with all their subfolders, except names that begin with a dot or an underscore.
     """
-    with reachable(where):
-        paths = remote.listed(where) if is_url(where) else _local_paths(where)
+    with explain_unreachable(where):
+        paths = remote.list_url(where) if is_url(where) else _list_local(where)
     alone = paths == [where]
     if alone:
         require_format(where)
     else:
-        root = _fixed_part(where)
-        paths = [path for path in paths if _format(path) and not _hidden(path, root)]
+        root = _find_root(where)
+        paths = [path for path in paths if _find_format(path) and not _is_hidden(path, root)]
         if not paths:
             what = "No file that holds a table matches" if _is_pattern(where) else "There is no table in the folder"
             raise DataError(
                 f"{what} '{where}'. Files that end in {', '.join(SUFFIXES)} are read. Pass a path, a folder or a "
                 "pattern that holds at least one."
             )
-    with reachable(where):
-        return [_stamped(path, () if alone else _keys(path, _fixed_part(where))) for path in paths]
+    with explain_unreachable(where):
+        return [_stamp_file(path, () if alone else _read_keys(path, _find_root(where))) for path in paths]
 
 
 def require_format(path: str) -> str:
-    """Which format a file is of, by its name."""
-    found = _format(path)
+    """Return the format of a file by its name; raise if it is no table."""
+    found = _find_format(path)
     if found is None:
         raise DataError(
             f"'{path}' ends in {PurePosixPath(path).suffix!r}, which is no table that lwa reads. It reads "
@@ -94,14 +94,14 @@ def require_format(path: str) -> str:
     return found
 
 
-def compression(path: str) -> str | None:
-    """What the whole file was compressed with."""
+def find_compression(path: str) -> str | None:
+    """Return how the whole file is compressed, if it is."""
     return COMPRESSED.get(PurePosixPath(path.partition("?")[0]).suffix.lower())
 
 
 @contextmanager
-def reachable(where: str) -> Iterator[None]:
-    """Say in a sentence why a file or folder cannot be read."""
+def explain_unreachable(where: str) -> Iterator[None]:
+    """Turn errors of the system or of a service into one that says why a file or folder cannot be read."""
     try:
         yield
     except FileNotFoundError as error:
@@ -123,17 +123,17 @@ def reachable(where: str) -> Iterator[None]:
         ) from error
 
 
-def cache_folder() -> Path:
-    """Where converted tables are kept."""
+def find_rows_cache() -> Path:
+    """Return the folder of converted tables in the user's cache."""
     return find_user_cache() / "rows"
 
 
-def open_bytes(path: str) -> Any:
-    """The bytes of a file, local or remote."""
+def open_bytes(path: str) -> BinaryIO:
+    """Open a file, local or remote, for reading bytes."""
     return remote.open_url(path) if is_url(path) else Path(path).open("rb")
 
 
-def _local_paths(where: str) -> list[str]:
+def _list_local(where: str) -> list[str]:
     if os.path.isfile(where):
         return [where]
     if _is_pattern(where) and not os.path.exists(where):
@@ -144,23 +144,23 @@ def _local_paths(where: str) -> list[str]:
 
 
 def _fail(error: OSError) -> None:
-    # os.walk skips folders that may not be read, and their rows would be missing without a word.
+    # os.walk skips folders that cannot be read, and their rows would be missing silently.
     raise error
 
 
 def _is_pattern(where: str) -> bool:
-    return remote.is_pattern(where) if is_url(where) else any(sign in where for sign in "*?[")
+    return remote.is_url_pattern(where) if is_url(where) else any(sign in where for sign in "*?[")
 
 
-def _fixed_part(where: str) -> str:
-    """The folder that all files lie in."""
+def _find_root(where: str) -> str:
+    """Return the folder that all files are in."""
     if not _is_pattern(where):
         return where
     parts = where.split("/")
     return "/".join(parts[: next(i for i, part in enumerate(parts) if any(sign in part for sign in "*?["))])
 
 
-def _format(path: str) -> str | None:
+def _find_format(path: str) -> str | None:
     pure = PurePosixPath(path.partition("?")[0].lower())
     if pure.suffix in COMPRESSED:
         found = SUFFIXES.get(PurePosixPath(pure.stem).suffix)
@@ -168,22 +168,22 @@ def _format(path: str) -> str | None:
     return SUFFIXES.get(pure.suffix)
 
 
-def _below(path: str, root: str) -> list[str]:
+def _split_below(path: str, root: str) -> list[str]:
     return path.removeprefix(root).strip("/").split("/")
 
 
-def _hidden(path: str, root: str) -> bool:
-    return any(part.startswith((".", "_")) and "=" not in part for part in _below(path, root))
+def _is_hidden(path: str, root: str) -> bool:
+    return any(part.startswith((".", "_")) and "=" not in part for part in _split_below(path, root))
 
 
-def _keys(path: str, root: str) -> tuple[tuple[str, str | None], ...]:
-    """The columns that folders called key=value hold."""
-    pairs = [part.partition("=") for part in _below(path, root)[:-1] if "=" in part]
-    return tuple((unquote(key), None if value == NOWHERE else unquote(value)) for key, _, value in pairs)
+def _read_keys(path: str, root: str) -> tuple[tuple[str, str | None], ...]:
+    """Return the columns that folders named key=value stand for."""
+    pairs = [part.partition("=") for part in _split_below(path, root)[:-1] if "=" in part]
+    return tuple((unquote(key), None if value == MISSING_KEY else unquote(value)) for key, _, value in pairs)
 
 
-def _stamped(path: str, keys: tuple[tuple[str, str | None], ...]) -> SourceFile:
+def _stamp_file(path: str, keys: tuple[tuple[str, str | None], ...]) -> SourceFile:
     if is_url(path):
-        return SourceFile(path, *remote.stamp(path), keys)
+        return SourceFile(path, *remote.stamp_url(path), keys)
     found = os.stat(path)
     return SourceFile(path, found.st_size, str(found.st_mtime_ns), keys)

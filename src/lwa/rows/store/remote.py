@@ -1,14 +1,17 @@
-"""Files behind a URL, through fsspec."""
+"""Files behind a URL, read by fsspec."""
 
-from typing import Any
+from typing import TYPE_CHECKING, BinaryIO
 
 from lwa.errors import DataError
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
 
 _EXTRA = "pip install 'lwa[remote]'"
 
 
-def filesystem(url: str) -> tuple[Any, str]:
-    """The file system of a URL, and the path that it knows the URL by."""
+def open_filesystem(url: str) -> tuple["AbstractFileSystem", str]:
+    """Return the file system of a URL, and the path of the URL in it."""
     scheme = url.partition("://")[0]
     try:
         import fsspec
@@ -31,19 +34,19 @@ def filesystem(url: str) -> tuple[Any, str]:
     return system, str(path)
 
 
-def is_pattern(url: str) -> bool:
-    """Whether a URL stands for the files that match it; behind a web address, a question mark begins a query."""
+def is_url_pattern(url: str) -> bool:
+    """Return whether a URL is a pattern. In a web address, a question mark begins a query instead."""
     return any(sign in url for sign in ("*[" if url.startswith(("http://", "https://")) else "*?["))
 
 
-def listed(url: str) -> list[str]:
-    """All files at a URL: of a folder with all its subfolders, of a pattern, or the one file, by the name given."""
-    system, path = filesystem(url)
+def list_url(url: str) -> list[str]:
+    """Return all files at a URL: of a folder with all its subfolders, of a pattern, or the one file under its given name."""
+    system, path = open_filesystem(url)
     system.invalidate_cache()  # what was listed before may have changed
-    if is_pattern(url):
+    if is_url_pattern(url):
         found = [name for name, info in system.glob(path, detail=True).items() if info["type"] == "file"]
     elif system.isfile(path):
-        # Before all else: to find out whether a web address is a folder, fsspec reads the whole file for links.
+        # First of all, since to find out whether a web address is a folder, fsspec reads the whole file for links.
         return [url]
     elif system.isdir(path):
         found = system.find(path)
@@ -52,15 +55,15 @@ def listed(url: str) -> list[str]:
     return [system.unstrip_protocol(name) for name in sorted(found)]
 
 
-def stamp(url: str) -> tuple[int, str]:
-    """The size of a file in bytes, and a word that changes when the file does."""
-    system, path = filesystem(url)
+def stamp_url(url: str) -> tuple[int, str]:
+    """Return the size of a file in bytes, and a text that changes if the file does."""
+    system, path = open_filesystem(url)
     info = system.info(path)
-    # Web servers have a tag for that; ukey is what the other systems know (times, tags, versions).
+    # Web servers have a tag for that; ukey is what other systems have (times, tags, versions).
     return int(info["size"] or 0), f"{system.ukey(path)} {info.get('ETag', '')}".strip()
 
 
-def open_url(url: str) -> Any:
-    """The bytes of a file, to be read."""
-    system, path = filesystem(url)
+def open_url(url: str) -> BinaryIO:
+    """Open a file for reading bytes."""
+    system, path = open_filesystem(url)
     return system.open(path, "rb")

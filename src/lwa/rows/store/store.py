@@ -1,9 +1,9 @@
-"""Rows of a table, converted once to files that any row can be read from at once."""
+"""Rows of a table, converted once to files from which any row can be read directly."""
 
 import errno
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from lwa.rows.memory import ArrayRows, Chunked, require_size, scan
 from lwa.rows.npy import NpyRows, open_npy
 from lwa.rows.protocol import Batch
 from lwa.rows.store.encoding import Level
-from lwa.rows.store.manifest import read_manifest
+from lwa.rows.store.manifest import Record, read_manifest
 from lwa.rows.store.places import SourceFile, find_files
 
 
@@ -33,14 +33,14 @@ class StoredColumn:
     dtype, position
         The files it is in, and which of their columns it is.
     missing
-        How many values were missing in the source; the rows are not here.
+        How many values were missing in the source; those rows are not here.
     minimum, maximum
         Over all rows; None for categories.
     levels
         What codes 0, 1, … stand for, in sorted order; None for numbers.
     ranks
-        The sorted code of each code on disk, None where they are the same. On disk codes are in the order in which
-        levels were first seen, so that one pass suffices.
+        The sorted code of each code on disk; None if they are the same. On disk, codes are in the order in which levels
+        were first seen, so that one pass suffices.
     """
 
     name: str
@@ -54,8 +54,8 @@ class StoredColumn:
     levels: tuple[Level, ...] | None
     ranks: NDArray[np.int32] | None
 
-    def of(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Its values in rows of its dtype."""
+    def select(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return the values of this column in rows of its dtype."""
         values = rows[:, self.position]
         try:
             return values if self.ranks is None else self.ranks[values]
@@ -80,7 +80,7 @@ class StoreRows:
     shards
         The mapped files.
     manifest
-        All that the conversion noted down.
+        What the conversion recorded.
 
     Examples
     --------
@@ -100,10 +100,10 @@ class StoreRows:
     columns: dict[str, StoredColumn]
     groups: dict[str, Chunked]
     shards: tuple[NpyRows, ...]
-    manifest: dict[str, Any]
+    manifest: Record
 
     def __len__(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
         return len(next(iter(self.groups.values())))
 
     @property
@@ -117,36 +117,38 @@ class StoreRows:
         return int(self.manifest["dropped"])
 
     def take(self, indices: NDArray[np.int64]) -> Batch:
-        """Rows at these positions, in this order."""
+        """Return the rows at these positions, in this order."""
         self._require_whole()
         return self._split({dtype: group.take(indices) for dtype, group in self.groups.items()})
 
     def blocks(self, size: int) -> Iterator[Batch]:
-        """All rows in order, `size` at a time: views of the mapped files where they can be."""
+        """Yield all rows in order, `size` at a time: views of the mapped files if possible."""
         require_size(size)
         return self.between(0, len(self), size)
 
     def between(self, start: int, stop: int, size: int) -> Iterator[Batch]:
-        """The same from `start` to `stop` - 1."""
+        """Yield rows `start` to `stop` - 1, `size` at a time."""
         for at, end in scan(list(self.groups.values()), start, stop, size):
             self._require_whole()
             yield self._split({dtype: group.view(at, end) for dtype, group in self.groups.items()})
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Another process maps the files itself."""
-        return mapped_again, (self.path.absolute(), tuple(self.columns))
+    def __reduce__(self) -> tuple[Callable[..., "StoreRows"], tuple[Path, tuple[str, ...]]]:
+        """Have another process map the files itself."""
+        return reopen_store, (self.path.absolute(), tuple(self.columns))
 
     def verify(self) -> None:
-        """Read everything and raise unless it is what was written."""
+        """Read all rows and raise unless they are what was written."""
         held = {shard.path.name: shard for shard in self.shards}
-        for entry in _files(self.manifest):
+        for entry in _list_files(self.manifest):
             rows = held[entry["file"]].rows.columns
             assert isinstance(rows, Chunked)
             if zlib.crc32(rows.chunks[0]) != entry["crc32"]:
-                raise _damaged(self.path, self.manifest, f"the checksum of '{entry['file']}' is not the manifest's")
+                raise _build_store_error(
+                    self.path, self.manifest, f"the checksum of '{entry['file']}' is not the manifest's"
+                )
 
     def _split(self, rows: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        return {name: column.of(rows[column.dtype]) for name, column in self.columns.items()}
+        return {name: column.select(rows[column.dtype]) for name, column in self.columns.items()}
 
     @property
     def is_whole(self) -> bool:
@@ -154,63 +156,65 @@ class StoreRows:
         return all(shard.mapping.size() >= shard.size for shard in self.shards)
 
     def _require_whole(self) -> None:
-        # To read past the end of a mapped file that shrank kills the process (SIGBUS).
+        # A read past the end of a mapped file that shrank kills the process (SIGBUS).
         for shard in self.shards:
             size = shard.mapping.size()
             if size < shard.size:
-                raise _damaged(
+                raise _build_store_error(
                     self.path, self.manifest, f"'{shard.path.name}' shrank from {shard.size} to {size} bytes"
                 )
 
 
 def open_store(path: str | os.PathLike[str], *, check: bool = True) -> StoreRows:
-    """Map the rows of a store; none is read before it is asked for.
+    """Map the rows of a store. No row is read before it is needed.
 
     Parameters
     ----------
     path
         The folder that `convert` wrote.
     check
-        Whether to compare the source with what it was, where it can be reached.
+        Whether to compare the source, if it can be reached, with what it was.
     """
     folder = Path(path).expanduser()
     manifest = read_manifest(folder)
     try:
-        if check and (changes := source_changes(manifest)):
+        if check and (changes := find_source_changes(manifest)):
             given = manifest["source"]["given"]
             raise DataError(
                 f"the source of '{folder}' has changed since it was converted: {'; '.join(changes)}. Convert it again "
-                f"with lwa.rows.convert({given!r}, {str(folder)!r}, overwrite=True), or take the rows as they were "
+                f"with lwa.rows.convert({given!r}, {str(folder)!r}, overwrite=True), or use the rows as they were "
                 f"with lwa.rows.open_store({str(folder)!r}, check=False)."
             )
-        columns = {entry["name"]: column_of(entry) for entry in manifest["columns"]}
-        shards = tuple(_shard(folder, manifest, entry) for entry in _files(manifest))
+        columns = {entry["name"]: read_column_entry(entry) for entry in manifest["columns"]}
+        shards = tuple(_open_shard(folder, manifest, entry) for entry in _list_files(manifest))
         by_dtype: dict[str, list[NDArray[Any]]] = {}
-        for entry, shard in zip(_files(manifest), shards, strict=True):
+        for entry, shard in zip(_list_files(manifest), shards, strict=True):
             assert isinstance(shard.rows, ArrayRows)
             assert isinstance(shard.rows.columns, Chunked)
             by_dtype.setdefault(entry["dtype"], []).extend(shard.rows.columns.chunks)
         groups = {dtype: Chunked(tuple(arrays)) for dtype, arrays in by_dtype.items()}
         lengths = {len(group) for group in groups.values()}
         if lengths != {manifest["rows"]} or {column.dtype for column in columns.values()} != set(groups):
-            raise _damaged(folder, manifest, f"it holds {sorted(lengths)} rows, its manifest says {manifest['rows']}")
+            raise _build_store_error(
+                folder, manifest, f"it holds {sorted(lengths)} rows, its manifest says {manifest['rows']}"
+            )
         for column in columns.values():
             _require_place(column, by_dtype[column.dtype][0].shape[1])
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         if isinstance(error, DataError):
             raise
-        raise _damaged(folder, manifest, f"its manifest is not lwa's own ({error!r})") from error
+        raise _build_store_error(folder, manifest, f"its manifest is not lwa's own ({error!r})") from error
     return StoreRows(folder, columns, groups, shards, manifest)
 
 
-def mapped_again(path: Path, names: tuple[str, ...]) -> StoreRows:
+def reopen_store(path: Path, names: tuple[str, ...]) -> StoreRows:
     """A store as another process had it: its source was compared there."""
     rows = open_store(path, check=False)
     return replace(rows, columns={name: rows.columns[name] for name in names})
 
 
-def source_changes(manifest: dict[str, Any]) -> list[str]:
-    """What is different about the files of the source; nothing where they cannot be reached any more."""
+def find_source_changes(manifest: Record) -> list[str]:
+    """Return how the files of the source have changed; nothing if they cannot be reached any more."""
     source = manifest["source"]
     if source["given"] is None:
         return []
@@ -229,12 +233,12 @@ def source_changes(manifest: dict[str, Any]) -> list[str]:
     return found if len(found) <= 3 else [*found[:3], f"and {len(found) - 3} more"]
 
 
-def _files(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+def _list_files(manifest: Record) -> list[Record]:
     return [entry for shard in manifest["shards"] for entry in shard["files"]]
 
 
-def column_of(entry: dict[str, Any]) -> StoredColumn:
-    """A column as its manifest describes it."""
+def read_column_entry(entry: Record) -> StoredColumn:
+    """Return the column that an entry of a manifest describes."""
     levels, ranks = entry["levels"], entry["ranks"]
     return StoredColumn(
         **{
@@ -246,31 +250,31 @@ def column_of(entry: dict[str, Any]) -> StoredColumn:
 
 
 def _require_place(column: StoredColumn, width: int) -> None:
-    """Refuse a column that is not in its files, or whose codes stand for nothing."""
+    """Raise if a column is not in its files, or if its codes do not fit its levels."""
     if not 0 <= column.position < width:
         raise ValueError(f"column {column.name!r} is at {column.position} of {width}")
     if column.ranks is not None and sorted(column.ranks) != list(range(len(column.levels or ()))):
         raise ValueError(f"column {column.name!r} has other codes than levels")
 
 
-def _shard(folder: Path, manifest: dict[str, Any], entry: dict[str, Any]) -> NpyRows:
+def _open_shard(folder: Path, manifest: Record, entry: Record) -> NpyRows:
     if Path(entry["file"]).name != entry["file"]:
-        raise _damaged(folder, manifest, f"its manifest names a file outside of it, {entry['file']!r}")
+        raise _build_store_error(folder, manifest, f"its manifest names a file outside of it, {entry['file']!r}")
     try:
         shard = open_npy(folder / entry["file"])
     except DataError as error:
         if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EMFILE:
             raise DataError(
-                f"the store '{folder}' has {len(_files(manifest))} files, more than this process may open. Allow more "
+                f"the store '{folder}' has {len(_list_files(manifest))} files, more than this process may open. Allow more "
                 "with ulimit -n 65536 before you start Python."
             ) from error
-        raise _damaged(folder, manifest, str(error).partition(". ")[0]) from error
+        raise _build_store_error(folder, manifest, str(error).partition(". ")[0]) from error
     if shard.size != entry["bytes"] or not isinstance(shard.rows.columns, Chunked):
-        raise _damaged(folder, manifest, f"'{entry['file']}' has {shard.size} bytes, {entry['bytes']} then")
+        raise _build_store_error(folder, manifest, f"'{entry['file']}' has {shard.size} bytes, {entry['bytes']} then")
     return shard
 
 
-def _damaged(folder: Path, manifest: dict[str, Any], what: str) -> DataError:
+def _build_store_error(folder: Path, manifest: Record, what: str) -> DataError:
     source = manifest.get("source")
     given = (source.get("given") if isinstance(source, dict) else None) or "source"
     return DataError(

@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 
 from lwa.errors import DataError
-from lwa.rows.store.conversion import Lacking, asked_of, groups_by_dtype, stored
-from lwa.rows.store.encoding import Seen, stored_as
-from lwa.rows.store.formats import Look, Parquet, Read
+from lwa.rows.store.conversion import MissingValues, describe_request, group_by_dtype, write_source
+from lwa.rows.store.encoding import ColumnFacts, find_storage
+from lwa.rows.store.formats import FileHeader, Parquet, ReadBatch
 from lwa.rows.store.manifest import STORE_MANIFEST
-from lwa.rows.store.places import SourceFile, cache_folder, find_files, is_url
+from lwa.rows.store.places import SourceFile, find_files, find_rows_cache, is_url
 from lwa.rows.store.store import StoredColumn, StoreRows, open_store
-from lwa.rows.store.table_source import with_keys
+from lwa.rows.store.table_source import add_keys
 
-PART_ROWS = 2**22
+RANGE_ROWS = 2**22
 """Rows of a part at the most, where row groups allow it: some 100 MiB to convert again when a worker is lost."""
 
 
 @dataclass(frozen=True)
-class Part:
+class FileRange:
     """Rows `start` to `stop` - 1 of a file: whole row groups."""
 
     file: SourceFile
@@ -36,25 +36,25 @@ class Part:
         return self.stop - self.start
 
 
-def cut(files: Sequence[SourceFile], looks: Sequence[Look]) -> tuple[Part, ...]:
+def cut_ranges(files: Sequence[SourceFile], looks: Sequence[FileHeader]) -> tuple[FileRange, ...]:
     """Each file a part, or several of them where it is large."""
-    parts: list[Part] = []
+    parts: list[FileRange] = []
     before = 0
     for file, look in zip(files, looks, strict=True):
         start = stop = 0
         for rows in look.groups:
-            if stop > start and stop + rows - start > PART_ROWS:
-                parts.append(Part(file, start, stop, before + start))
+            if stop > start and stop + rows - start > RANGE_ROWS:
+                parts.append(FileRange(file, start, stop, before + start))
                 start = stop
             stop += rows
         if stop > start:
-            parts.append(Part(file, start, stop, before + start))
+            parts.append(FileRange(file, start, stop, before + start))
         before += stop
     return tuple(parts)
 
 
 @dataclass(frozen=True, eq=False)
-class Wanted:
+class RangeRequest:
     """What is wanted of every part: Arrow types of columns, those that folders are named by, and complete rows."""
 
     types: dict[str, Any]
@@ -63,10 +63,10 @@ class Wanted:
 
 
 @dataclass(frozen=True, eq=False)
-class PartSource:
+class FileRangeSource:
     """A part as a table to convert."""
 
-    part: Part
+    part: FileRange
     types: dict[str, Any]
     keys: dict[str, Any]
     given: None = None  # so that nobody looks whether the file is still the same: its stamp is in the fingerprint
@@ -89,10 +89,10 @@ class PartSource:
         told = (self.part.file, self.part.start, self.part.stop, types, keys)
         return blake2b(repr(told).encode(), digest_size=16).hexdigest()
 
-    def read(self, skip: int) -> Iterator[Read]:
+    def read(self, skip: int) -> Iterator[ReadBatch]:
         """All rows but the first `skip`."""
         part = self.part
-        require_same(part.file)
+        require_unchanged(part.file)
         held = {name: kind for name, kind in self.types.items() if name not in self.keys}
         at = part.start + skip
         for batch, start, _ in Parquet().read(part.file, held, at, part.stop):
@@ -100,10 +100,10 @@ class PartSource:
             if kept.num_rows:
                 begin = max(at, start) - part.start
                 share = (begin + kept.num_rows) / len(part)
-                yield Read(with_keys(kept, part.file, self.types, self.keys), begin, share)
+                yield ReadBatch(add_keys(kept, part.file, self.types, self.keys), begin, share)
 
 
-def require_same(file: SourceFile) -> None:
+def require_unchanged(file: SourceFile) -> None:
     """Refuse a file that was written again since it was listed."""
     (now,) = find_files(file.path)
     # What services say of a file besides its size depends on whether they are asked for it or for its folder.
@@ -115,47 +115,47 @@ def require_same(file: SourceFile) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
-    """What a conversion saw of a part: how many rows are complete, and of each column what `Seen` has."""
+class RangeFacts:
+    """What a conversion saw of a part: how many rows are complete, and of each column what `ColumnFacts` has."""
 
     rows: int
-    seen: dict[str, Seen]
+    seen: dict[str, ColumnFacts]
 
 
-def convert_part(wanted: Wanted, part: Part) -> Told:
+def convert_range(wanted: RangeRequest, part: FileRange) -> RangeFacts:
     """Convert a part on this machine unless that is done, and say what was seen; missing values are no error yet."""
     try:
-        rows = open_part(wanted, part)
-    except Lacking as error:
-        return Told(0, error.seen)
+        rows = open_range(wanted, part)
+    except MissingValues as error:
+        return RangeFacts(0, error.seen)
     seen = {}
     for name, column in rows.columns.items():
         levels = list(column.levels or ()) if column.kind == "category" else []
-        seen[name] = Seen(column.missing, None, column.minimum, column.maximum, levels)
-    return Told(len(rows), seen)
+        seen[name] = ColumnFacts(column.missing, None, column.minimum, column.maximum, levels)
+    return RangeFacts(len(rows), seen)
 
 
-def open_part(wanted: Wanted, part: Part) -> StoreRows:
+def open_range(wanted: RangeRequest, part: FileRange) -> StoreRows:
     """The rows of a part in this machine's cache; read from the file where they are not there, or damaged."""
-    source = PartSource(part, wanted.types, wanted.keys)
-    folder = part_folder(source, wanted.missing)
+    source = FileRangeSource(part, wanted.types, wanted.keys)
+    folder = find_range_folder(source, wanted.missing)
     if (folder / STORE_MANIFEST).exists():
         try:
             rows = open_store(folder, check=False)
-            require_own(rows, source, wanted.missing)
+            require_range_rows(rows, source, wanted.missing)
         except DataError:  # damaged, of another version, or not what a conversion wrote
-            return stored(source, folder, wanted.missing, overwrite=True, progress=False)
+            return write_source(source, folder, wanted.missing, overwrite=True, progress=False)
         return rows
     # Where another process is at it, its rows are taken.
-    return stored(source, folder, wanted.missing, overwrite=False, progress=False)
+    return write_source(source, folder, wanted.missing, overwrite=False, progress=False)
 
 
-def require_own(rows: StoreRows, source: PartSource, missing: str) -> None:
+def require_range_rows(rows: StoreRows, source: FileRangeSource, missing: str) -> None:
     """Refuse a store that a conversion of this part would not have written, whatever its manifest says."""
-    groups = groups_by_dtype(source.types)
+    groups = group_by_dtype(source.types)
     complete = len(rows) == len(source.part) if missing == "error" else len(rows) <= len(source.part)
     good = (
-        rows.manifest.get("asked") == asked_of(source, missing)
+        rows.manifest.get("asked") == describe_request(source, missing)
         and complete
         and list(rows.columns) == list(source.types)
         and set(rows.groups) == set(groups)
@@ -164,15 +164,15 @@ def require_own(rows: StoreRows, source: PartSource, missing: str) -> None:
             for dtype, group in rows.groups.items()
             for chunk in group.chunks
         )
-        and all(is_own(column, source.types[name], groups) for name, column in rows.columns.items())
+        and all(is_range_column(column, source.types[name], groups) for name, column in rows.columns.items())
     )
     if not good:
         raise DataError(f"'{rows.path}' does not hold the rows that its name stands for.")
 
 
-def is_own(column: StoredColumn, kind: Any, groups: Mapping[str, list[str]]) -> bool:
+def is_range_column(column: StoredColumn, kind: Any, groups: Mapping[str, list[str]]) -> bool:
     """Whether a column is described as a conversion describes one of this type."""
-    how = stored_as(kind)
+    how = find_storage(kind)
     assert how is not None
     if (column.kind, column.dtype, column.type) != (how.kind, how.dtype, str(kind)):
         return False
@@ -190,7 +190,7 @@ def is_own(column: StoredColumn, kind: Any, groups: Mapping[str, list[str]]) -> 
     )
 
 
-def part_folder(source: PartSource, missing: str) -> Path:
+def find_range_folder(source: FileRangeSource, missing: str) -> Path:
     """Where this machine keeps the rows of a part."""
     asked = repr(("part", source.fingerprint, missing))
-    return cache_folder() / blake2b(asked.encode(), digest_size=12).hexdigest()
+    return find_rows_cache() / blake2b(asked.encode(), digest_size=12).hexdigest()

@@ -22,23 +22,38 @@ from lwa.errors import DataError, InputError, one_of
 from lwa.executors import Executor, Work
 from lwa.rows.memory import require_size
 from lwa.rows.protocol import Batch
-from lwa.rows.store.conversion import MISSING, described, groups_by_dtype, no_rows, none_complete, some_missing
-from lwa.rows.store.encoding import Level, Seen, require_few
-from lwa.rows.store.formats import FORMATS, Look
-from lwa.rows.store.places import OutOfReach, SourceFile, absolute
-from lwa.rows.store.store import StoredColumn, StoreRows, column_of
-from lwa.rows.store.table_source import files_of, named_once, source_of
-from lwa.rows.workers.parquet_parts import PART_ROWS, Part, Told, Wanted, convert_part, cut, open_part
+from lwa.rows.store.conversion import (
+    MISSING_OPTIONS,
+    build_empty_error,
+    build_incomplete_error,
+    build_missing_error,
+    describe_column,
+    group_by_dtype,
+)
+from lwa.rows.store.encoding import ColumnFacts, Level, require_few_levels
+from lwa.rows.store.formats import FORMATS, FileHeader
+from lwa.rows.store.places import OutOfReach, SourceFile, make_absolute
+from lwa.rows.store.store import StoredColumn, StoreRows, read_column_entry
+from lwa.rows.store.table_source import combine_files, find_table_files, list_once
+from lwa.rows.workers.file_ranges import (
+    RANGE_ROWS,
+    FileRange,
+    RangeFacts,
+    RangeRequest,
+    convert_range,
+    cut_ranges,
+    open_range,
+)
 from lwa.user.progress import Display, open_display
 
-LOOK_FILES = 16
+HEADER_FILES = 16
 """Files whose footers one task reads."""
-KEPT = 128
+OPEN_RANGES = 128
 """Parts that a process holds open, each with a file a dtype: systems allow 1,024 files."""
 
 
 @dataclass(frozen=True, eq=False)
-class PartedRows:
+class FileRangeRows:
     """Rows in parts, which a process that uses them opens one by one: from its machine's cache, or from the source.
 
     Parameters
@@ -55,8 +70,8 @@ class PartedRows:
         Of all this, which no other rows have.
     """
 
-    wanted: Wanted
-    parts: tuple[Part, ...]
+    wanted: RangeRequest
+    parts: tuple[FileRange, ...]
     starts: NDArray[np.int64]
     columns: dict[str, StoredColumn]
     dropped: int
@@ -75,7 +90,7 @@ class PartedRows:
         """Rows at these positions, in this order."""
         taken = self.blank(len(indices))
         for number, where, positions in self.by_part(indices):
-            fill(taken, where, self.part(number).take(positions))
+            put_rows(taken, where, self.part(number).take(positions))
         return taken
 
     def blocks(self, size: int) -> Iterator[Batch]:
@@ -95,7 +110,7 @@ class PartedRows:
                 begin, finish = max(at, offset) - offset, min(end, over) - offset
                 if finish > begin:
                     pieces.extend(self.part(number).between(begin, finish, finish - begin))
-            yield pieces[0] if len(pieces) == 1 else joined(pieces)
+            yield pieces[0] if len(pieces) == 1 else join_batches(pieces)
 
     def by_part(self, indices: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
         """For each part that has some of them: its number, which of the indices they are, and where they lie in it."""
@@ -116,48 +131,50 @@ class PartedRows:
     def part(self, number: int) -> StoreRows:
         """The rows of one part, with the codes that levels have over all parts."""
         key = self.digest, number
-        with _LOCK:
+        with _OPEN_LOCK:
             held = _OPEN.get(key)
             if held is not None and held.is_whole:
                 _OPEN.move_to_end(key)
                 return held
-        rows = self._recoded(number, open_part(self.wanted, self.parts[number]))
-        with _LOCK:
+        rows = self._recoded(number, open_range(self.wanted, self.parts[number]))
+        with _OPEN_LOCK:
             _OPEN[key] = rows
-            while len(_OPEN) > KEPT:
+            while len(_OPEN) > OPEN_RANGES:
                 _OPEN.popitem(last=False)
         return rows
 
     def _recoded(self, number: int, rows: StoreRows) -> StoreRows:
         expected = int(self.starts[number + 1] - self.starts[number])
         if len(rows) != expected:
-            raise changed(self.parts[number], f"{len(rows)} complete rows, {expected} then")
+            raise build_changed_error(self.parts[number], f"{len(rows)} complete rows, {expected} then")
         columns = {}
         for name, column in rows.columns.items():
             levels, ranks = self.columns[name].levels, column.ranks
             if column.kind == "category" and column.levels != levels:
                 assert levels is not None
                 assert column.levels is not None
-                places = np.array([place(level, levels) for level in column.levels], np.int32)
+                places = np.array([find_level(level, levels) for level in column.levels], np.int32)
                 if (places < 0).any():
                     level = column.levels[int((places < 0).argmax())]
-                    raise changed(self.parts[number], f"the level {level!r} in column {name!r}, which was not there")
+                    raise build_changed_error(
+                        self.parts[number], f"the level {level!r} in column {name!r}, which was not there"
+                    )
                 ranks = places if ranks is None else places[ranks]
             columns[name] = replace(column, levels=levels, ranks=ranks)
         return replace(rows, columns=columns)
 
 
-_LOCK = threading.Lock()
+_OPEN_LOCK = threading.Lock()
 _OPEN: OrderedDict[tuple[str, int], StoreRows] = OrderedDict()
 
 
-def place(level: Level, levels: Sequence[Any]) -> int:
+def find_level(level: Level, levels: Sequence[Any]) -> int:
     """Where a level is among those in order; -1 where it is not."""
     at = bisect_left(levels, level)
     return at if at < len(levels) and levels[at] == level else -1
 
 
-def changed(part: Part, now: str) -> DataError:
+def build_changed_error(part: FileRange, now: str) -> DataError:
     """The error for a part that is not what it was when it was first read."""
     return DataError(
         f"rows {part.start} to {part.stop - 1} of '{part.file.path}' are not what they were: {now}. Start anew, so "
@@ -165,14 +182,14 @@ def changed(part: Part, now: str) -> DataError:
     )
 
 
-def fill(taken: dict[str, NDArray[Any]], where: NDArray[np.int64], batch: Batch) -> None:
+def put_rows(taken: dict[str, NDArray[Any]], where: NDArray[np.int64], batch: Batch) -> None:
     """Put rows in their places."""
     assert isinstance(batch, dict)
     for name, values in batch.items():
         taken[name][where] = values
 
 
-def joined(pieces: Sequence[Any]) -> Batch:
+def join_batches(pieces: Sequence[Any]) -> Batch:
     """Rows one after the other."""
     return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
 
@@ -189,7 +206,7 @@ class RowsOnWorkers:
         Whose workers.
     """
 
-    rows: PartedRows
+    rows: FileRangeRows
     executor: Executor
 
     def __len__(self) -> int:
@@ -214,11 +231,11 @@ class RowsOnWorkers:
     def take(self, indices: NDArray[np.int64]) -> Batch:
         """Rows at these positions, in this order: one task for each part that has any of them."""
         taken, asked = self.rows.blank(len(indices)), list(self.rows.by_part(indices))
-        work = Work(taken_from, (self.rows,))
+        work = Work(take_from_range, (self.rows,))
         pieces = [(number, positions) for number, _, positions in asked]
-        near = [near_part(self.rows.parts, number) for number, _ in pieces]
+        near = [locate_range(self.rows.parts, number) for number, _ in pieces]
         for (_, where, _), batch in zip(asked, self.executor.map(work, pieces, near), strict=True):
-            fill(taken, where, batch)
+            put_rows(taken, where, batch)
         return taken
 
     def blocks(self, size: int) -> Iterator[Batch]:
@@ -231,41 +248,41 @@ class RowsOnWorkers:
 
     def between(self, start: int, stop: int, size: int) -> Iterator[Batch]:
         """The same from `start` to `stop` - 1."""
-        together = size * max(1, PART_ROWS // size)
+        together = size * max(1, RANGE_ROWS // size)
         for begin in range(start, stop, together):
             end = min(begin + together, stop)
             pieces = [(at, min(at + size, end)) for at in range(begin, end, size)]
             near = [(at + over) / 2 / len(self) for at, over in pieces]
-            yield from self.executor.map(Work(block_of, (self.rows,)), pieces, near)
+            yield from self.executor.map(Work(read_block, (self.rows,)), pieces, near)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Sent to a worker, they are rows that it can read."""
-        return as_parted, (self.rows,)
+        return unwrap_range_rows, (self.rows,)
 
 
-def as_parted(rows: PartedRows) -> PartedRows:
+def unwrap_range_rows(rows: FileRangeRows) -> FileRangeRows:
     """What a worker makes of rows that are sent to it."""
     return rows
 
 
-def near_part(parts: Sequence[Part], number: int) -> float:
+def locate_range(parts: Sequence[FileRange], number: int) -> float:
     """How far into all rows a part lies: whoever converted it is asked for it again."""
     return (parts[number].before + len(parts[number]) / 2) / (parts[-1].before + len(parts[-1]))
 
 
-def taken_from(rows: PartedRows, piece: tuple[int, NDArray[np.int64]]) -> Batch:
+def take_from_range(rows: FileRangeRows, piece: tuple[int, NDArray[np.int64]]) -> Batch:
     """Some rows of one part, on a worker."""
     number, positions = piece
     return rows.part(number).take(positions)
 
 
-def block_of(rows: PartedRows, piece: tuple[int, int]) -> Batch:
+def read_block(rows: FileRangeRows, piece: tuple[int, int]) -> Batch:
     """One block, on a worker."""
     start, stop = piece
     return next(rows.between(start, stop, stop - start))
 
 
-def rows_on_workers(
+def read_on_workers(
     where: str | PathLike[str],
     executor: Executor,
     *,
@@ -286,34 +303,34 @@ def rows_on_workers(
     progress
         Whether to show a bar, or the display to show it in.
     """
-    if missing not in MISSING:
-        raise one_of("missing", missing, MISSING)
-    given = absolute(where)
-    format, files = files_of(given)
+    if missing not in MISSING_OPTIONS:
+        raise one_of("missing", missing, MISSING_OPTIONS)
+    given = make_absolute(where)
+    format, files = find_table_files(given)
     if format != "parquet":
         raise InputError(
             f"'{given}' holds {format.upper()} files, and workers read Parquet alone. Convert it first, with lwa "
             f"convert SOURCE DESTINATION, to a folder that all workers can read, and pass that folder."
         )
-    with open_display(progress) as display, display.stages("conversion"), on_a_worker():
-        pieces = [files[at : at + LOOK_FILES] for at in range(0, len(files), LOOK_FILES)]
-        looks = list(chain.from_iterable(executor.map(Work(look_at), pieces)))
-        source = source_of(given, format, files, looks, named_once(columns))
+    with open_display(progress) as display, display.stages("conversion"), explain_on_worker():
+        pieces = [files[at : at + HEADER_FILES] for at in range(0, len(files), HEADER_FILES)]
+        looks = list(chain.from_iterable(executor.map(Work(read_headers), pieces)))
+        source = combine_files(given, format, files, looks, list_once(columns))
         if source.rows == 0:
-            raise no_rows(given)
-        wanted, parts = Wanted(source.types, source.keys, missing), cut(files, looks)
+            raise build_empty_error(given)
+        wanted, parts = RangeRequest(source.types, source.keys, missing), cut_ranges(files, looks)
         total, done, told = source.rows or 0, 0, []
         display.say(f"Workers read {given}, each its share, once.")
-        near = [near_part(parts, number) for number in range(len(parts))]
-        for part, one in zip(parts, executor.map(Work(convert_part, (wanted,)), parts, near), strict=True):
+        near = [locate_range(parts, number) for number in range(len(parts))]
+        for part, one in zip(parts, executor.map(Work(convert_range, (wanted,)), parts, near), strict=True):
             told.append(one)
             done += len(part)
             display.show("converting", done, total)
-    return RowsOnWorkers(put_together(wanted, parts, told), executor)
+    return RowsOnWorkers(combine_ranges(wanted, parts, told), executor)
 
 
 @contextmanager
-def on_a_worker() -> Iterator[None]:
+def explain_on_worker() -> Iterator[None]:
     """Say of a file that cannot be reached who could not reach it."""
     try:
         yield
@@ -324,33 +341,33 @@ def on_a_worker() -> Iterator[None]:
         ) from error
 
 
-def look_at(files: Sequence[SourceFile]) -> list[Look]:
+def read_headers(files: Sequence[SourceFile]) -> list[FileHeader]:
     """The footers of some files, on a worker."""
     return [FORMATS["parquet"].look(file) for file in files]
 
 
-def put_together(wanted: Wanted, parts: tuple[Part, ...], told: Sequence[Told]) -> PartedRows:
+def combine_ranges(wanted: RangeRequest, parts: tuple[FileRange, ...], told: Sequence[RangeFacts]) -> FileRangeRows:
     """All rows, by what was seen of each part; refuses what a conversion of the whole source refuses."""
-    seen = {name: Seen() for name in wanted.types}
+    seen = {name: ColumnFacts() for name in wanted.types}
     levels: dict[str, dict[Level, None]] = {name: {} for name in wanted.types}
     for part, one in zip(parts, told, strict=True):
         for name, own in one.seen.items():
             first = None if own.first_missing is None else own.first_missing + part.before
             levels[name].update(dict.fromkeys(own.levels))
-            seen[name] = seen[name].followed_by(replace(own, first_missing=first, levels=[]))
+            seen[name] = seen[name].join(replace(own, first_missing=first, levels=[]))
     rows, read = sum(one.rows for one in told), sum(map(len, parts))
     if wanted.missing == "error" and any(one.missing for one in seen.values()):
-        raise some_missing(seen)
+        raise build_missing_error(seen)
     if not rows:
-        raise none_complete(read, seen)
+        raise build_incomplete_error(read, seen)
     for name, found in levels.items():
-        require_few(name, len(found))
-    groups = groups_by_dtype(wanted.types)
+        require_few_levels(name, len(found))
+    groups = group_by_dtype(wanted.types)
     columns = {}
     for name, kind in wanted.types.items():
-        entry = described(name, kind, groups, replace(seen[name], levels=list(levels[name])))
-        columns[name] = replace(column_of(entry), ranks=None)
+        entry = describe_column(name, kind, groups, replace(seen[name], levels=list(levels[name])))
+        columns[name] = replace(read_column_entry(entry), ranks=None)
     starts = np.cumsum([0, *(one.rows for one in told)], dtype=np.int64)
     facts = (wanted.missing, parts, starts.tolist(), [(str(c.type), c.levels) for c in columns.values()], list(columns))
     digest = blake2b(repr(facts).encode(), digest_size=16).hexdigest()
-    return PartedRows(wanted, parts, starts, columns, read - rows, digest)
+    return FileRangeRows(wanted, parts, starts, columns, read - rows, digest)

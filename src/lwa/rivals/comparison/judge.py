@@ -1,0 +1,140 @@
+"""Measures the runs of a comparison against the posterior, as they come."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+from numpy.typing import NDArray
+
+from lwa.data.data import Data
+from lwa.diagnostics.certify import certify
+from lwa.diagnostics.draws import collect_draws
+from lwa.errors import LwaError
+from lwa.models.model import Model
+from lwa.result.result import Result
+from lwa.rivals.comparison.error_in_time import (
+    ErrorEstimate,
+    PosteriorMoments,
+    build_curve,
+    count_effective,
+    estimate_errors,
+)
+from lwa.rivals.comparison.table import Line
+
+MOST_SAVED = 10_000
+"""Draws per chain that a comparison keeps of each run, once it is measured."""
+
+
+class Judge:
+    """Measures runs as they come: once the posterior is known, a run becomes a line and few of its draws are kept.
+
+    Until then, for example if the first methods gave too few draws for a certificate, runs wait whole.
+    """
+
+    def __init__(self, model: Model, layout: Data, moments: PosteriorMoments | None, progress: bool) -> None:
+        self.model, self.layout, self.moments, self.progress = model, layout, moments, progress
+        self.waiting: dict[str, tuple[bool, Result]] = {}
+        self.lines: dict[str, Line] = {}
+        self.fits: dict[str, Result] = {}
+
+    def add(self, label: str, exact: bool, fit: Result) -> None:
+        """Take the next run."""
+        self.waiting[label] = (exact, fit)
+        if self.moments is None:
+            self.moments = self._certify(label, fit)
+        if self.moments is not None:
+            self._measure(self.moments)
+
+    def finish(self) -> str:
+        """Measure the runs that still wait; return what errors were measured against."""
+        if self.moments is None and self.waiting:
+            label, (_, fit) = max(self.waiting.items(), key=lambda item: (item[1][0], item[1][1].draws))
+            self.moments = compute_moments(self.model, fit, f"the draws of {label}, for lack of gradients")
+        if self.moments is None:
+            return "nothing: no method ran"
+        self._measure(self.moments)
+        return self.moments.source
+
+    def _certify(self, label: str, fit: Result) -> PosteriorMoments | None:
+        """Return mean and sd of the posterior from gradients of all rows, if draws and model allow it."""
+        try:
+            found = certify(self.model, self.layout, fit, progress=self.progress)
+        except (LwaError, KeyboardInterrupt):  # too few draws, no derivatives, or no patience: the draws are kept
+            return None
+        source = f"gradients of all rows at the draws of {label} (R² {found.r_squared:.3f})"
+        return PosteriorMoments(found.mean, found.sd, f"the posterior's mean and sd by {source}")
+
+    def _measure(self, moments: PosteriorMoments) -> None:
+        for label, (exact, fit) in self.waiting.items():
+            self.lines[label] = build_line(label, exact, self.model, fit, moments)
+            self.fits[label] = thin_result(fit)
+        self.waiting = {}
+
+
+def read_moments(model: Model, reference: object) -> PosteriorMoments | None:
+    """Return mean and sd of draws that the user passed, if there are any."""
+    if reference is None:
+        return None
+    return compute_moments(model, reference, f"{len(join_chains(model, reference)):,} given draws")
+
+
+def compute_moments(model: Model, idata: object, source: str) -> PosteriorMoments:
+    """Return mean and sd of draws."""
+    draws = join_chains(model, idata)
+    return PosteriorMoments(draws.mean(0), draws.std(0), source)
+
+
+def join_chains(model: Model, idata: object) -> Float64[np.ndarray, "draws d"]:
+    """Return the draws of all chains, one chain after the other."""
+    draws = collect_draws(model, idata)
+    return draws.reshape(-1, draws.shape[-1])
+
+
+def thin_result(fit: Result) -> Result:
+    """Return a run with only as many draws as a folder should hold, spread evenly."""
+    every = -(-fit.draws // MOST_SAVED)
+    if every <= 1:
+        return fit
+
+    def thin(variables: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        return {name: values[:, every - 1 :: every] for name, values in variables.items()}
+
+    def combine(name: str, values: NDArray[Any]) -> NDArray[Any]:
+        groups = values[:, : fit.draws // every * every].reshape(len(values), -1, every)
+        if name == "n_rows_read":
+            return groups.sum(-1)
+        return groups.mean(-1) if name in ("acceptance_rate", "subset_accepted") else groups[..., -1]
+
+    clock = [[draws // every, at] for draws, at in fit.attributes["clock"]]
+    return replace(
+        fit,
+        posterior=thin(fit.posterior),
+        sample_stats={name: combine(name, values) for name, values in fit.sample_stats.items()},
+        attributes={**fit.attributes, "clock": clock, "thinning": fit.attributes["thinning"] * every},
+        unconstrained=None if fit.unconstrained is None else thin(fit.unconstrained),
+    )
+
+
+def build_line(label: str, exact: bool, model: Model, fit: Result, moments: PosteriorMoments) -> Line:
+    """Return the line of a run in the table."""
+    held, stats = fit.attributes, fit.sample_stats
+    last = ErrorEstimate(*(values[0] for values in estimate_errors(model, fit, moments, np.array([fit.draws]))))
+    count = count_effective(model, fit)
+    return Line(
+        method=label,
+        exact=exact,
+        steps=float(held["moves"]),
+        rows_per_step=float(stats["n_rows_read"].mean() / held["thinning"]),
+        acceptance=float(stats["acceptance_rate"].mean()),
+        effective_draws=count,
+        effective_draws_per_second=count / held["seconds"],
+        shift=float(np.abs(last.shift).max()),
+        sd_ratio_lowest=float(last.ratio.min()),
+        sd_ratio_highest=float(last.ratio.max()),
+        error=float(last.error),
+        seconds=float(held["seconds"]),
+        curve=tuple(build_curve(model, fit, moments)),
+        remarks=tuple(held["warnings"]),
+    )

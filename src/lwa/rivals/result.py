@@ -1,0 +1,103 @@
+"""A rival's run as a Result: draws by name, and how they came about."""
+
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any, NoReturn
+
+import numpy as np
+from jaxtyping import Float64
+from numpy.typing import NDArray
+
+from lwa import __version__
+from lwa.errors import InputError
+from lwa.models.model import Model
+from lwa.result.result import Origin, Result, name_free_axis
+from lwa.rivals.engine import RivalOutcome, RivalRun
+from lwa.rivals.record import RecordedSteps
+from lwa.run.loop import since_the_call
+from lwa.run.settings import plain
+
+
+def build_result(run: RivalRun, outcome: RivalOutcome, seconds: float) -> Result:
+    """Return the draws of a run that took so many seconds, with warnings among its attributes."""
+    rival, plan, model, kernel = run.rival, run.plan, run.layout.given, run.problem.kernel
+    chains = len(run.starts)
+    theta, stats = name_stats(outcome.kept, outcome.thinning, chains, model)
+    warmup: dict[str, NDArray[Any]] | None = None
+    warmup_stats: dict[str, NDArray[Any]] | None = None
+    if plan.keep_tune:
+        path, warmup_stats = name_stats(outcome.warmup, plan.thinning, chains, model)
+        warmup = model.with_derived(path)
+    before = seconds - outcome.seconds
+    attributes = {
+        "inference_library": "lwa",
+        "inference_library_version": __version__,
+        "versions": {one: version(one) for one in ("jax", "jaxlib", "numpy")} | {"python": platform.python_version()},
+        "method": rival.name,
+        "paper": rival.paper,
+        "exact": rival.exact,
+        "rows": len(run.layout),
+        "fingerprint": run.fingerprint,
+        "seed": plan.seed,
+        "thinning": outcome.thinning,
+        "moves": outcome.steps,
+        "tune_moves": outcome.tuned,
+        "rows_read": outcome.rows,
+        "nonfinite_proposals": outcome.invalid,
+        "seconds": round(seconds, 3),
+        "sampling_seconds": round(outcome.seconds, 3),
+        "clock": since_the_call(outcome.clock, before),
+        "tune_clock": since_the_call(outcome.tune_clock, before),
+        "stopped": outcome.stopped,
+        "warnings": collect_warnings(run, outcome, stats),
+        "kernel": plain(kernel),
+        "proposal_variances": kernel.proposal_variances(outcome.walk) if rival.walks else [],
+        "settings": {"method": plain(rival)} | {name: plain(value) for name, value in vars(plan).items()},
+    }
+    dims = {name: list(axes) for name, axes in (model.dims or {}).items()}
+    coords = {name: list(labels) for name, labels in (model.coords or {}).items()}
+    unconstrained = None
+    if model.constrained:
+        unconstrained = model.free_by_name(theta)
+        coords |= {name_free_axis(name): entries for name, entries in model.entry_names.items()}
+    return Result(
+        model.with_derived(theta),
+        stats,
+        attributes,
+        dims,
+        coords,
+        origin=Origin(model, run.layout, refuse_polish),
+        unconstrained=unconstrained,
+        warmup=warmup,
+        warmup_stats=warmup_stats,
+    )
+
+
+def name_stats(
+    kept: RecordedSteps | None, thinning: int, chains: int, model: Model
+) -> tuple[Float64[np.ndarray, "chains draws d"], dict[str, NDArray[Any]]]:
+    """Return the flat draws and `sample_stats` of kept steps."""
+    if kept is None:
+        return np.empty((chains, 0, model.dimension)), {"lp": np.empty((chains, 0))}
+    stats: dict[str, NDArray[Any]] = {
+        "lp": kept.lp,
+        "acceptance_rate": np.diff(kept.acceptance, axis=1, prepend=0.0) / thinning,
+        "accepted": kept.accepted,
+        "n_rows_read": np.diff(kept.rows, axis=1, prepend=0),
+    }
+    return kept.theta, stats | kept.extra
+
+
+def collect_warnings(run: RivalRun, outcome: RivalOutcome, stats: Mapping[str, NDArray[Any]]) -> list[str]:
+    """Return what a user should know of a run and its draws."""
+    warned = [*run.warned, *([f"Stopped early: {outcome.stopped}."] if outcome.stopped else [])]
+    warned += run.rival.collect_warnings(stats)
+    if outcome.invalid:
+        warned.append(f"{outcome.invalid} proposals had a log density that was NaN or +inf and were rejected.")
+    return warned
+
+
+def refuse_polish(*_: object) -> NoReturn:
+    """Refuse to polish: a rival has no subsets to polish by."""
+    raise InputError("Only draws of lwa.sample can be polished. Pass exact=True to lwa.sample, or certify these draws.")
