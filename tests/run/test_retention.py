@@ -60,7 +60,7 @@ def test_a_summary_is_that_of_all_draws_and_the_last_are_kept(small, tune):
         np.testing.assert_array_equal(fit.sample_stats[name], values[:, -fit.draws :])
     np.testing.assert_array_equal(fit.posterior["theta"], whole.posterior["theta"][:, -fit.draws :])
     same_summary(fit, whole)
-    assert f"summarised: {DRAWS} draws a chain" in repr(fit)
+    assert f"summarised: {DRAWS} draws per chain" in repr(fit)
     assert f"{CHAINS} chains x {DRAWS} draws, summarised while they were made" in str(fit.summary())
 
 

@@ -9,16 +9,16 @@ import numpy as np
 
 from lwa.errors import InputError
 from lwa.executors import Executor, Serial
-from lwa.models.check import check_model, row_numbers
-from lwa.models.glm.recipe import ReadRows
+from lwa.models.check import check_model, choose_row_numbers
+from lwa.models.glm.recipe import RecipeRows
 from lwa.models.model import Model, Unbound
 from lwa.rows import Rows, as_rows
 from lwa.rows.memory import ArrayRows
-from lwa.rows.parts import Parts, joined, one_part, parts_by, require_ascending, require_index_ascending
-from lwa.rows.passes import SpreadRows, spread
-from lwa.rows.store.cache import read_by_workers
+from lwa.rows.parts import Parts, as_one_part, find_parts, join_series, require_ascending, require_index_ascending
+from lwa.rows.passes import SpreadRows, spread_passes
+from lwa.rows.store.cache import is_read_by_workers
 from lwa.rows.memory import is_series, is_table
-from lwa.rows.units import groups_of, segments_of
+from lwa.rows.units import build_groups, build_stretches
 from lwa.rows.workers.on_workers import RowsOnWorkers
 from lwa.user.progress import Display
 
@@ -88,12 +88,12 @@ class Data:
 
     def look_back(self, steps: int) -> "Data":
         """Return the data with so many steps before each segment of a pass over all rows."""
-        segments = segments_of(self.rows, self.series, SEGMENT * steps, steps)
-        return replace(self, full=spread(segments, self.executor), lead_in=steps)
+        segments = build_stretches(self.rows, self.series, SEGMENT * steps, steps)
+        return replace(self, full=spread_passes(segments, self.executor), lead_in=steps)
 
     def compute_with(self, executor: Executor | None) -> "Data":
         """Return the data with passes computed by an executor."""
-        return replace(self, rows=spread(self.rows, executor), full=spread(self.full, executor), executor=executor)
+        return replace(self, rows=spread_passes(self.rows, executor), full=spread_passes(self.full, executor), executor=executor)
 
     @property
     def runs_remotely(self) -> bool:
@@ -143,7 +143,7 @@ def lay_out(
 def check(data: Data, dtype: type[np.floating[Any]]) -> Data:
     """Return the data with a model that can be sampled: one that runs in Python if JAX cannot trace it."""
     sizes = len(data.rows) if data.parts is None else int(data.parts.sizes[0])
-    first = np.arange(min(max(row_numbers(data.given)), sizes))
+    first = np.arange(min(max(choose_row_numbers(data.given)), sizes))
     some = data.rows.take(first) if data.parts is None else data.parts.take(data.rows, first)
     with jax.enable_x64(True):
         model = check_model(data.given, some, dtype)
@@ -162,18 +162,18 @@ def lay_out_units(
     require_rows_here(model, data, executor)
     several = model.ordered is not False and is_list_of_series(data)
     if several:
-        rows, parts = join_series(data)
+        rows, parts = join_list(data)
     else:
         rows, parts = as_rows(data, progress=progress, executor=executor), None
     if model.groups is not None:
         if several:
             raise InputError(f"data is a list of series, so groups={model.groups!r} is one too many. Leave it out.")
-        parts = parts_by(rows, model.groups)
+        parts = find_parts(rows, model.groups)
     if model.ordered is False:
         if parts is None:
             return Data(model, model, rows, rows)
-        return Data(model, model.of_units, rows, groups_of(rows, parts), parts)
-    parts = parts or one_part(rows)
+        return Data(model, model.of_units, rows, build_groups(rows, parts), parts)
+    parts = parts or as_one_part(rows)
     if isinstance(model.ordered, str | int) and not isinstance(model.ordered, bool):
         require_ascending(rows, parts, model.ordered)
     require_index_ascending(data, parts)
@@ -182,7 +182,7 @@ def lay_out_units(
 
 def require_rows_here(model: Model, data: object, executor: Executor | None) -> None:
     """Refuse windows and groups of rows that only workers can read."""
-    if (model.ordered is False and model.groups is None) or not read_by_workers(data, executor):
+    if (model.ordered is False and model.groups is None) or not is_read_by_workers(data, executor):
         return
     asked, what = (f"groups={model.groups!r}", "groups") if model.ordered is False else ("ordered", "windows")
     raise InputError(
@@ -195,7 +195,7 @@ def require_rows_here(model: Model, data: object, executor: Executor | None) -> 
 def is_held_by_workers(rows: Rows) -> bool:
     """Return whether each row comes from the worker that has it."""
     rows = rows.rows if isinstance(rows, SpreadRows) else rows
-    return isinstance(rows.source if isinstance(rows, ReadRows) else rows, RowsOnWorkers)
+    return isinstance(rows.source if isinstance(rows, RecipeRows) else rows, RowsOnWorkers)
 
 
 def is_list_of_series(data: object) -> TypeGuard[Sequence[object]]:
@@ -207,10 +207,10 @@ def is_list_of_series(data: object) -> TypeGuard[Sequence[object]]:
     )
 
 
-def join_series(data: Sequence[object]) -> tuple[Rows, Parts]:
+def join_list(data: Sequence[object]) -> tuple[Rows, Parts]:
     """Return the rows of a list of series, one after the other, and where each begins."""
     series = [as_rows(one) for one in data]
     held = [one for one in series if isinstance(one, ArrayRows)]
     if len(held) < len(series):
         raise InputError("A list of series holds arrays, dicts of arrays or tables. Pass a path or lwa.Rows by itself.")
-    return joined(held)
+    return join_series(held)

@@ -88,7 +88,6 @@ def certify(
     where = choose_points(draws, points)
     spread = measure_spread(model, draws)
     with Display(progress) as display, jax.enable_x64(True):
-        layout = layout.checked(np.float64)
         if layout.ordered:
             layout, _ = extend_lead_in(layout, *spread)
         found = judge(layout, draws, where, spread, display)

@@ -20,7 +20,7 @@ from lwa.algorithm import Draw, State, Subset, Tape, play
 from lwa.backend import xla
 from lwa.backend.random import Purpose, generator
 from lwa.engine.problem import Problem, evaluate
-from lwa.kernels.kernel import Info, Kernel, Metropolis, steering_gain
+from lwa.kernels.kernel import MoveInfo, Kernel, MetropolisKernel, steering_gain
 from lwa.rows.slots import to_columns
 from lwa.subsets.tape import ADAPT_EVERY, Entries, TapeWriter, Written
 from lwa.targets.target import Given, Terms, as_held
@@ -204,7 +204,7 @@ class LocalCohort:
             return None
         move, chain = np.argwhere(invalid)[-1] + (1, 0)
         theta = np.asarray(self.draws.theta)[move - 1, chain]
-        if not isinstance(self.problem.kernel, Metropolis):
+        if not isinstance(self.problem.kernel, MetropolisKernel):
             return theta
         noise, tuning = jax.tree.map(lambda leaf: leaf[move, chain], self.tape.noise), self.state.tuning
         with jax.enable_x64(True):
@@ -380,7 +380,7 @@ def blank_page(problem: Problem, state: State, moves: int) -> Draw:
     """Room for the draws of so many moves. NumPy's zeros: those of JAX are a program to compile for every shape."""
     shape = (moves, len(state.theta))
     extra = {name: np.zeros(shape, zero.dtype) for name, zero in problem.kernel.extra().items()}
-    info = Info(np.zeros(shape), np.zeros(shape, bool), np.zeros(shape, bool), np.zeros(shape, np.int32), extra)
+    info = MoveInfo(np.zeros(shape), np.zeros(shape, bool), np.zeros(shape, bool), np.zeros(shape, np.int32), extra)
     page = Draw(np.zeros((moves, *state.theta.shape), problem.dtype), np.zeros(shape), info)
     return page if problem.host else jax.device_put(page)
 

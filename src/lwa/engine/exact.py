@@ -4,7 +4,7 @@ Given U, the K moves are reversible for π_U, so θ → θ′ has the Hastings r
 
     accept θ′ with probability min(1, π(θ′) π_U(θ) / π(θ) π_U(θ′))
 
-is Metropolis-Hastings on π, whatever U is, as long as U does not look at θ. One streamed pass over the rows scores the
+is MetropolisKernel-Hastings on π, whatever U is, as long as U does not look at θ. One streamed pass over the rows scores the
 proposals of all chains at once. What is refused measures how far π_U is from π. (Liu's surrogate transitions; Christen
 and Fox's delayed acceptance.)
 """
@@ -19,14 +19,13 @@ from numpy.typing import NDArray
 
 from lwa.algorithm import Subset, Tape
 from lwa.backend.random import Purpose, generator
-from lwa.engine.cohort import blank_page, first_state, page_noise
+from lwa.engine.cohort import Cohort, blank_page, first_state, page_noise
 from lwa.engine.problem import Problem
 from lwa.engine.recorder import sum_or_any
-from lwa.engine.remote_cohort import Playing
 from lwa.kernels.decision import accepts, probability
-from lwa.kernels.kernel import ADDED_UP, Info
+from lwa.kernels.kernel import ADDED_UP, MoveInfo
 from lwa.rows.slots import to_columns
-from lwa.targets.reference import log_posterior
+from lwa.targets.reference import compute_log_posterior
 from lwa.targets.target import Given, as_held
 
 
@@ -132,7 +131,7 @@ class Surrogate:
         return Corrected(
             self.theta.astype(np.float64),
             np.where(accept, new, old),
-            np.asarray(probability(jnp.asarray(log_ratio))),
+            np.asarray(acceptance_probability(jnp.asarray(log_ratio))),
             accept,
             self.refreshed,
             self.distance,
@@ -145,7 +144,7 @@ class Surrogate:
         return float(np.log(generator(self.problem.seed, self.streams.decision, name, self.done).random()))
 
 
-def total_info(info: Info) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
+def total_info(info: MoveInfo) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
     """What K moves read and what the kernel has to say of them, from arrays `(K, ...)`."""
     extra = {
         name: sum_or_any(name, values.sum(0, dtype=np.int64)) if name in ADDED_UP else values[-1]
@@ -154,7 +153,7 @@ def total_info(info: Info) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
     return info.evaluations.sum(0, dtype=np.int64), extra
 
 
-def build_surrogates(cohorts: Sequence[Playing], steps: int) -> list[Surrogate]:
+def build_surrogates(cohorts: Sequence[Cohort], steps: int) -> list[Surrogate]:
     """Every cohort as it stands after tune, for corrections every so many moves."""
     with jax.enable_x64(True):
         return [
@@ -171,9 +170,9 @@ def correct(
     with jax.enable_x64(True):
         sizes = np.cumsum([len(surrogate.theta) for surrogate in surrogates])[:-1]
         if values is None:
-            values = np.split(log_posterior(model, rows, np.concatenate([s.theta for s in surrogates])), sizes)
+            values = np.split(compute_log_posterior(model, rows, np.concatenate([s.theta for s in surrogates])), sizes)
         proposals = [surrogate.propose() for surrogate in surrogates]
-        scored = np.split(log_posterior(model, rows, np.concatenate([theta for theta, _ in proposals])), sizes)
+        scored = np.split(compute_log_posterior(model, rows, np.concatenate([theta for theta, _ in proposals])), sizes)
         done = [
             surrogate.decide(theta, log_surrogate, old, new)
             for surrogate, (theta, log_surrogate), old, new in zip(surrogates, proposals, values, scored, strict=True)

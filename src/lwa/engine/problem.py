@@ -21,7 +21,7 @@ from lwa.kernels.kernel import Kernel
 from lwa.kernels.random_walk import RandomWalk
 from lwa.rows import Rows
 from lwa.rows.slots import to_columns
-from lwa.rows.units import unit_length
+from lwa.rows.passes import count_unit_rows
 from lwa.subsets.chain import Chain
 from lwa.targets.reference import Reference
 from lwa.targets.target import Given, Target, Terms, as_held
@@ -132,7 +132,7 @@ def build_problem(
 
     Both are tried around the reference; without one, around a given `start` or the model's `init`.
     """
-    lead_in = unit_length(subsets.rows) - subsets.size if data.ordered else 0
+    lead_in = count_unit_rows(subsets.rows) - subsets.size if data.ordered else 0
     few = jax.tree.map(lambda leaf: leaf[:PILOTED], first)
     pilot = PilotSubsets(subsets.take(few), subsets.given(few), subsets.counts(few))
     dtype = choose_precision(
@@ -160,9 +160,9 @@ def build_problem(
 
 def move_to_device(problem: Problem, chains: int) -> Problem:
     """Return the problem with the cohort that an accelerator can play and pages that suit it, if there is one."""
-    from lwa.engine.device.choice import choose_cohort
+    from lwa.engine.device.choice import choose_cohort_kind
 
-    cohort = choose_cohort(problem, chains)
+    cohort = choose_cohort_kind(problem, chains)
     if cohort is None:
         return problem
     subsets = replace(problem.subsets, page=cohort.page_for(problem, chains))

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.diagnostics.running import Running
+from lwa.diagnostics.running import RunningSummary
 from lwa.engine.cohort import Moves
 from lwa.kernels.kernel import ADDED_UP
 
@@ -81,7 +81,7 @@ class Recorder:
         lasts = (np.cumsum(new) - 1)[new > 0]
         self.open[:, first + chain[lasts]] -= due[:, lasts]
 
-    def summarise(self, running: Running) -> Running | None:
+    def summarise(self, running: RunningSummary) -> RunningSummary | None:
         """Return the summary with the draws that it has not seen, if they are where it is; else None."""
         return None
 

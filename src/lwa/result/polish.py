@@ -12,7 +12,7 @@ from lwa.engine.problem import Problem
 from lwa.engine.exact import Corrected, Streams, Surrogate, correct
 from lwa.errors import warn
 from lwa.kernels.kernel import Tuning
-from lwa.models.user_calls import is_theirs
+from lwa.models.user_calls import is_users_error
 from lwa.user.progress import Display, catch_interrupts
 
 MOVES_PER_PASS = 10
@@ -55,7 +55,7 @@ class Polisher:
                 try:
                     done, values = correct([surrogate], self.problem, values)
                 except Exception as error:
-                    if not made or is_theirs(error):
+                    if not made or is_users_error(error):
                         raise
                     warn(f"{type(error).__name__} after {len(made)} of {passes} passes, which are kept: {error}")
                     break

@@ -16,11 +16,11 @@ from lwa.storage.run_folder import find_kept_files, read_run, write_run
 from lwa.user.validate import is_whole, require_whole
 
 if TYPE_CHECKING:
-    import pandas
     import xarray
 
     from lwa.data.data import Data
     from lwa.diagnostics.certificate import Certificate
+    from lwa.diagnostics.running import RunningSummary
     from lwa.diagnostics.table import Table
     from lwa.executors import Executor
     from lwa.models.model import Model
@@ -42,6 +42,8 @@ UNCONSTRAINED_GROUP = "unconstrained_posterior"
 """ArviZ's name for the group of the draws as kernels moved them."""
 WARMUP_GROUP, WARMUP_STATS_GROUP = "warmup_posterior", "warmup_sample_stats"
 """The groups of the moves of tune."""
+SAVED_GROUPS = {"posterior", "sample_stats", UNCONSTRAINED_GROUP, WARMUP_GROUP, WARMUP_STATS_GROUP, RUNNING_GROUP}
+"""All groups that a saved run may have."""
 
 
 class Origin(NamedTuple):
@@ -92,7 +94,7 @@ class Result:
     warmup: DrawsByName | None = None
     warmup_stats: DrawsByName | None = None
     home: Home | None = None
-    running: "Running | None" = None
+    running: "RunningSummary | None" = None
 
     @property
     def draws(self) -> int:
@@ -137,7 +139,7 @@ class Result:
     def _axes(self, name: str, count: int) -> list[str]:
         return list(self.dims.get(name, [f"{name}_dim_{i}" for i in range(count)]))
 
-    def summary(self, **options: object) -> "pandas.DataFrame | Table":
+    def summary(self, **options: object) -> Any:
         """Return ArviZ's table: mean, sd, intervals, effective draws, R-hat. Options are those of `arviz.summary`.
 
         The table is a pandas.DataFrame. If the run kept only a summary of the draws, or if many chains have too few
@@ -304,10 +306,10 @@ class Result:
             "sample_stats": self.sample_stats,
             UNCONSTRAINED_GROUP: self.unconstrained,
         }
-        path = {WARMUP_GROUP: self.warmup, WARMUP_STATS_GROUP: self.warmup_stats}
+        tune = {WARMUP_GROUP: self.warmup, WARMUP_STATS_GROUP: self.warmup_stats}
         tables = [
             {f"{group}/{name}": values for group, held in groups.items() for name, values in (held or {}).items()}
-            for groups in (draws, path)
+            for groups in (draws, tune)
         ]
         if self.running is not None:
             parts = {name: value for part in self.running for name, value in part._asdict().items()}
@@ -340,9 +342,8 @@ class Result:
         """Return sizes, cost and warnings."""
         lines = [f"lwa.Result: {self._chains} chains x {self.draws} draws of {', '.join(self.posterior)}"]
         if self.running is not None:
-            lines.append(
-                f"  summarised: {int(self.running.moments.count):,} draws per chain, of which these are the last"
-            )
+            made = int(self.running.moments.count)
+            lines.append(f"  summarised: {made:,} draws per chain, of which these are the last")
         shown = [("target", "target"), ("subset_size", "subset size"), ("seconds", "seconds"), ("stopped", "stopped")]
         lines += [f"  {label}: {self.attributes[key]}" for key, label in shown if self.attributes.get(key)]
         if kept := self.attributes.get("certificate"):
@@ -372,7 +373,7 @@ def split_groups(variables: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, N
     return groups
 
 
-def read_running(table: Mapping[str, NDArray[Any]]) -> "Running":
+def read_running(table: Mapping[str, NDArray[Any]]) -> "RunningSummary":
     """Return a running summary from the table that `Result.save` wrote."""
     from lwa.diagnostics.running import ChainMoments, RunningSummary, Sketch
 
@@ -385,14 +386,7 @@ def load(folder: str | os.PathLike[str]) -> Result:
     variables, manifest = read_run(folder)
     groups = split_groups(variables)
     try:
-        if strange := set(groups) - {
-            "posterior",
-            "sample_stats",
-            UNCONSTRAINED_GROUP,
-            WARMUP_GROUP,
-            WARMUP_STATS_GROUP,
-            RUNNING_GROUP,
-        }:
+        if strange := set(groups) - SAVED_GROUPS:
             raise KeyError(strange.pop())
         streamed = next((one for one in manifest.get("segments", []) if "record" in one), None)
         over = "segments" in manifest  # else the run has not ended

@@ -16,7 +16,7 @@ from lwa.errors import InputError, ModelError
 from lwa.models.check import describe_theta, report_user_errors
 from lwa.models.model import sum_over_units
 from lwa.rivals.problem import RivalProblem
-from lwa.rows.slots import double
+from lwa.rows.slots import to_float64
 from lwa.rows.units import Stretch
 from lwa.user.validate import require_positive
 
@@ -158,7 +158,7 @@ def evaluate_bound(
 ) -> Float64[Array, " m"]:
     """Return b_k(θ) of some rows; of units, the sum over their rows."""
     here, mode = problem.model.unravel(theta), problem.model.unravel(problem.mode.theta)
-    rows = jax.tree.map(double, rows)
+    rows = jax.tree.map(to_float64, rows)
     if isinstance(rows, Stretch):
         return sum_over_units(lambda theta, rows: bound(theta, rows, mode), here, rows)
     return jnp.asarray(bound(here, rows, mode), jnp.float64)

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from lwa.algorithm import Subset
 from lwa.backend.random import Purpose, generator, keys
 from lwa.data.data import Data
-from lwa.diagnostics.running import MANY, superchain_of, superchains_for
+from lwa.diagnostics.running import MANY_CHAINS, assign_superchains, count_superchains
 from lwa.engine.cohort import Cohort, FindStarts, begin_cohort
 from lwa.engine.problem import Problem
 from lwa.engine.remote_cohort import RemoteCohort
 from lwa.errors import InputError, ModelError
-from lwa.models.check import named, users_function
+from lwa.models.check import describe_theta, report_user_errors
 from lwa.models.model import Model
 from lwa.rows import Survey
 from lwa.run.budget import LAST_BYTES, Budget, decide_retention
@@ -126,7 +126,7 @@ def begin_run(
     warned: list[str],
 ) -> Run:
     """Put every chain at its start, in its cohort; `warming` is what is compiled meanwhile."""
-    superchains = count_superchains(data.model, settings.chains, starts, problem.reference)
+    superchains = choose_superchains(data.model, settings.chains, starts, problem.reference)
     find = partial(
         find_starts,
         data.model,
@@ -134,7 +134,7 @@ def begin_run(
         given=starts,
         reference=problem.reference,
         dtype=problem.dtype,
-        together=None if superchains is None else superchain_of(settings.chains, superchains),
+        together=None if superchains is None else assign_superchains(settings.chains, superchains),
     )
     cohorts: list[Cohort] = []
     for chains, U in plan.firsts:
@@ -198,14 +198,14 @@ def flatten_theta(model: Model, theta: PyTree[Any], source: str) -> Float64[np.n
     return model.ravel(theta, source)
 
 
-def count_superchains(model: Model, chains: int, given: Starts | None, reference: Reference | None) -> int | None:
+def choose_superchains(model: Model, chains: int, given: Starts | None, reference: Reference | None) -> int | None:
     """Return how many superchains there are, each with one start; None if each chain has its own, or all the same.
 
     Starts are shared if chains are many and nobody said where they begin. Nested R-hat compares superchains: it can
     tell that chains still remember their start only if that was the same within one and different elsewhere.
     """
     vary = given is None and (reference is not None or model.prior_draw is not None)
-    return superchains_for(chains) if chains > MANY and vary else None
+    return count_superchains(chains) if chains > MANY_CHAINS and vary else None
 
 
 def find_starts(
@@ -238,7 +238,7 @@ def find_starts(
             return reference.theta + wide * (reference.factor @ draw)
         if model.prior_draw is None:
             return model.ravel(model.init)
-        with users_function("prior_draw", "a key"):
+        with report_user_errors("prior_draw", "a key"):
             theta = model.prior_draw(keys(seed, Purpose.START, [name], attempt)[0])
         return flatten_theta(model, theta, "prior_draw")
 
@@ -268,6 +268,6 @@ def explain_no_start(model: Model, theta: NDArray[Any], terms: Terms, *, chain: 
     source = "the reference's Gaussian" if model.prior_draw is None else "prior_draw"
     tried = f"after {ATTEMPTS} draws from {source}, the last being" if drawn else "at its start"
     return ModelError(
-        f"Chain {chain} has no finite log target {tried} theta = {named(model, theta)}: {', '.join(faults)}. "
+        f"Chain {chain} has no finite log target {tried} theta = {describe_theta(model, theta)}: {', '.join(faults)}. "
         "Pass initvals=... where the model is finite, or mend the model there."
     )

@@ -4,7 +4,7 @@ import re
 import time
 from dataclasses import dataclass
 
-from lwa.backend.machine import free_memory
+from lwa.backend.machine import read_free_memory
 from lwa.errors import InputError
 from lwa.user.validate import is_real
 
@@ -95,7 +95,7 @@ def decide_retention(draws: int, draw_bytes: int, *, chains: int, keep: str, on_
     """Return what a run of so many draws per chain keeps, and how to say it; nothing if that is all and little."""
     chain_bytes = chains * max(1, draw_bytes)
     whole = draws * chain_bytes
-    most = DRAWS_SHARE * free_memory() if whole > LAST_BYTES else float(LAST_BYTES)
+    most = DRAWS_SHARE * read_free_memory() if whole > LAST_BYTES else float(LAST_BYTES)
     many = f"{chains:,} chains x {draws:,} draws"
     if keep == "all" or (keep == "auto" and (whole <= most or on_disk)):
         where = "in the checkpoint's folder" if on_disk else "in memory"

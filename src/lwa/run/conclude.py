@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa import __version__
-from lwa.diagnostics.running import MANY, moments_of
-from lwa.diagnostics.short_chains import LONG, longer, remembering, scarcely_moving
-from lwa.diagnostics.table import scalar_names
+from lwa.diagnostics.running import MANY_CHAINS, collect_moments
+from lwa.diagnostics.short_chains import LONG_RUN_TIMES, describe_remembered_starts, describe_slow_chains, round_up
+from lwa.diagnostics.table import name_scalars
 from lwa.engine.problem import Problem
 from lwa.engine.recorder import Kept
 from lwa.errors import warn
 from lwa.result.polish import Polisher
-from lwa.result.result import UNCONSTRAINED, Origin, Result, free_axis, in_groups
+from lwa.result.result import UNCONSTRAINED_GROUP, Origin, Result, name_free_axis, split_groups
 from lwa.run.begin import Run
 from lwa.run.loop import Outcome, since_call
 from lwa.targets.calibration import edge
@@ -35,7 +35,7 @@ def conclude(
     if stored is None:
         assert outcome.kept is not None
         stored = variables_of(run, outcome.kept)
-    draws = in_groups(stored)
+    draws = split_groups(stored)
     posterior, stats = draws["posterior"], draws["sample_stats"]
     warmup, warmup_stats = (None, None) if outcome.warmup is None else by_name(run, outcome.warmup)
     found = find_remarks(run, outcome, stats) + of_short_chains(run, outcome, posterior)
@@ -91,11 +91,19 @@ def conclude(
     }
     for remark in found:
         warn(remark)
-    origin = Origin(model, run.data, Polisher(problem, outcome.tuning))
+    dims, coords = labels_of(run)
     return Result(
-        posterior, stats, attributes, *labels_of(run), origin, draws.get(UNCONSTRAINED), warmup, warmup_stats, None,
-        outcome.running,
-    )  # fmt: skip
+        posterior=posterior,
+        sample_stats=stats,
+        attributes=attributes,
+        dims=dims,
+        coords=coords,
+        origin=Origin(model, run.data, Polisher(problem, outcome.tuning)),
+        unconstrained=draws.get(UNCONSTRAINED_GROUP),
+        warmup=warmup,
+        warmup_stats=warmup_stats,
+        running=outcome.running,
+    )
 
 
 def labels_of(run: Run) -> tuple[dict[str, list[str]], dict[str, list[Any]]]:
@@ -104,7 +112,7 @@ def labels_of(run: Run) -> tuple[dict[str, list[str]], dict[str, list[Any]]]:
     dims = {name: list(axes) for name, axes in (model.dims or {}).items()}
     coords = {name: list(labels) for name, labels in (model.coords or {}).items()}
     if model.constrained:
-        coords |= {free_axis(name): support.scalar_names(name) for name, support in model.supports.items()}
+        coords |= {name_free_axis(name): entries for name, entries in model.entry_names.items()}
     return dims, coords
 
 
@@ -113,7 +121,7 @@ def variables_of(run: Run, kept: Kept) -> dict[str, NDArray[Any]]:
     posterior, stats = by_name(run, kept)
     groups = {"posterior": posterior, "sample_stats": stats}
     if run.data.given.constrained:
-        groups[UNCONSTRAINED] = run.data.given.free_by_name(kept.theta)
+        groups[UNCONSTRAINED_GROUP] = run.data.given.free_by_name(kept.theta)
     return {f"{group}/{name}": values for group, held in groups.items() for name, values in held.items()}
 
 
@@ -135,21 +143,21 @@ def transport_of(problem: Problem) -> bool | str:
 def of_short_chains(run: Run, outcome: Outcome, posterior: Mapping[str, NDArray[Any]]) -> list[str]:
     """What must be known of many chains before they are trusted; of few, R-hat and effective draws tell it."""
     settings, planned = run.settings, run.plan
-    if settings.chains <= MANY or not next(iter(posterior.values())).size:
+    if settings.chains <= MANY_CHAINS or not next(iter(posterior.values())).size:
         return []
-    state = moments_of(posterior) if outcome.running is None else outcome.running.moments
-    names = scalar_names(posterior, *labels_of(run))
+    state = collect_moments(posterior) if outcome.running is None else outcome.running.moments
+    names = name_scalars(posterior, *labels_of(run))
     told = [
-        remembering(state, run.superchains, names, outcome.tuned),
-        scarcely_moving(state, names, outcome.thinning, outcome.tuned),
+        describe_remembered_starts(state, run.superchains, names, outcome.tuned),
+        describe_slow_chains(state, names, outcome.thinning, outcome.tuned),
     ]
     # A uniform U begins with its own law, and the calibrated target hardly depends on it; elsewhere θ follows U.
     follows = run.problem.reference is None or run.problem.subsets.statistic.dimension > 0
-    if follows and outcome.tuned < planned.renewal < np.inf and outcome.moves < LONG * planned.renewal:
+    if follows and outcome.tuned < planned.renewal < np.inf and outcome.moves < LONG_RUN_TIMES * planned.renewal:
         told.append(
             f"tune={outcome.tuned} is less than the {planned.renewal:,.0f} moves in which U renews its rows, and theta "
             "follows U: chains still depend on the rows that they began with. "
-            f"Pass tune={longer(int(np.ceil(planned.renewal)))}."
+            f"Pass tune={round_up(int(np.ceil(planned.renewal)))}."
         )
     return [remark for remark in told if remark]
 
@@ -205,5 +213,5 @@ def find_remarks(run: Run, outcome: Outcome, stats: Mapping[str, NDArray[Any]]) 
             f"still. Pass subset_size={2 * run.subset_size}."
         )
     if stats["lp"].size and (rate := float(stats["acceptance_rate"].mean())) < 0.05:
-        told.append(f"Only {rate:.1%} of the moves were accepted: the kernel did not adapt. Pass a longer tune.")
+        told.append(f"Only {rate:.1%} of the moves were accepted: the kernel did not adapt. Pass a round_up tune.")
     return told

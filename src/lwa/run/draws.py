@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float64, Shaped
 
 from lwa.diagnostics.autocorrelation import autocorrelation_time
-from lwa.diagnostics.running import MANY, Running, begun, scales_of, update
-from lwa.diagnostics.table import scalars
+from lwa.diagnostics.running import MANY_CHAINS, RunningSummary, find_scales, start_summary, update_summary
+from lwa.diagnostics.table import stack_scalars
 from lwa.engine.cohort import Moves
 from lwa.engine.device.recorder import RecorderOnDevice
 from lwa.engine.exact import Corrected, Surrogate
@@ -38,7 +38,7 @@ class RunState:
     surrogates: list[Surrogate] = field(default_factory=list)  # with exact=True, once tune is over
     values: list[Float64[np.ndarray, " chains"]] | None = None  # log π where they are
     retention: Retention = field(default_factory=Retention)
-    running: Running | None = None  # of the draws that every chain has, if they are summarised
+    running: RunningSummary | None = None  # of the draws that every chain has, if they are summarised
     torn: bool = False  # a block failed half-way: some chains may be further on than what was recorded
 
     @property
@@ -84,10 +84,10 @@ def remember_tune(state: RunState, played: Sequence[Moves]) -> None:
 def select_chains(played: Sequence[Moves]) -> Shaped[np.ndarray, "moves chains d"]:
     """Return θ of all chains, or of some from all over them if they are many."""
     chains = sum(done.theta.shape[1] for done in played)
-    if len(played) == 1 and chains > MANY:  # looked for where they are
-        return np.asarray(played[0].theta[:, np.arange(MANY) * chains // MANY])
+    if len(played) == 1 and chains > MANY_CHAINS:  # looked for where they are
+        return np.asarray(played[0].theta[:, np.arange(MANY_CHAINS) * chains // MANY_CHAINS])
     theta = np.concatenate([done.theta for done in played], axis=1)
-    return theta if chains <= MANY else theta[:, np.arange(MANY) * chains // MANY]
+    return theta if chains <= MANY_CHAINS else theta[:, np.arange(MANY_CHAINS) * chains // MANY_CHAINS]
 
 
 def take_path(state: RunState, moves: int) -> Shaped[np.ndarray, "moves chains d"]:
@@ -114,7 +114,7 @@ def start_recording(state: RunState, run: Run, path: Shaped[np.ndarray, "moves c
     state.recorder = build_recorder(run, state.thinning, state.retention.room)
     if not state.retention.summarised or not path.size:
         return
-    state.running = start_summary(run, path)
+    state.running = begin_summary(run, path)
     if can_stay_on_device(run) and not on_disk:
         state.running = jax.device_put(state.running)
         state.recorder = RecorderOnDevice(run.settings.chains, state.thinning, run.problem.reads, state.retention.last)
@@ -126,11 +126,11 @@ def can_stay_on_device(run: Run) -> bool:
     return run.on_device and not run.problem.kernel.extra() and not model.constrained and model.derived is None
 
 
-def start_summary(run: Run, path: Shaped[np.ndarray, "moves chains d"]) -> Running:
+def begin_summary(run: Run, path: Shaped[np.ndarray, "moves chains d"]) -> RunningSummary:
     """Return a summary without draws yet, whose cells are as fine as the end of θ's path says."""
     some = path.reshape(-1, path.shape[-1])[-SKETCHED_FROM:].astype(np.float64)
-    values = scalars(run.data.given.with_derived(some[None]))
-    return begun(run.settings.chains, *scales_of(values[0]))
+    values = stack_scalars(run.data.given.with_derived(some[None]))
+    return start_summary(run.settings.chains, *find_scales(values[0]))
 
 
 def summarise(state: RunState, run: Run) -> None:
@@ -145,11 +145,11 @@ def summarise(state: RunState, run: Run) -> None:
         return
     if state.running is None:  # there was no tune
         theta = recorder.between(0, ready - recorder.taken).theta
-        state.running = start_summary(run, np.swapaxes(theta, 0, 1))
+        state.running = begin_summary(run, np.swapaxes(theta, 0, 1))
     seen = int(state.running.moments.count)
     new = recorder.between(seen - recorder.taken, ready - recorder.taken)
-    values = scalars(run.data.given.with_derived(new.theta))
-    state.running = update(state.running, np.swapaxes(values, 0, 1))
+    values = stack_scalars(run.data.given.with_derived(new.theta))
+    state.running = update_summary(state.running, np.swapaxes(values, 0, 1))
     if ready - recorder.taken >= 2 * last:  # not each time: what stays is moved
         recorder.drop(ready - recorder.taken - last)
 

@@ -12,14 +12,14 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.diagnostics.running import Running
+from lwa.diagnostics.running import RunningSummary
 from lwa.engine.cohort import Cohort, Moves
 from lwa.engine.exact import build_surrogates, correct
 from lwa.engine.recorder import Kept
 from lwa.engine.tally import Tally, add_tallies, count_block
 from lwa.errors import ExecutorError, ModelError, out_of_memory
-from lwa.models.check import named
-from lwa.models.user_calls import is_theirs
+from lwa.models.check import describe_theta
+from lwa.models.user_calls import is_users_error
 from lwa.run.begin import Run
 from lwa.run.budget import Meter, decide_retention
 from lwa.run.draws import (
@@ -37,7 +37,7 @@ from lwa.run.draws import (
 )
 from lwa.run.settings import count_keepable
 from lwa.subsets.tape import ADAPT_EVERY
-from lwa.user.progress import Display, Interruption, interruptible
+from lwa.user.progress import Display, Interruption, catch_interrupts
 
 TUNE_SHARE = 0.5
 """Tune may use so much of a budget: what is left belongs to the draws."""
@@ -72,7 +72,7 @@ class Outcome:
     warmup: Kept | None  # the path of tune, if it is kept
     tune_clock: Sequence[tuple[int, float]]  # as `clock`, of that path
     fault: BaseException | None  # what the user's function raised once there were draws
-    running: Running | None  # of all draws, if only the last ones are kept
+    running: RunningSummary | None  # of all draws, if only the last ones are kept
 
 
 class Keeper(Protocol):
@@ -96,7 +96,7 @@ def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outco
     settings, meter = run.settings, Meter(run.settings.budget)
     threads = len(run.cohorts) if run.data.runs_remotely else os.cpu_count()  # those only wait
     precise = jax.enable_x64(True) if run.on_device else nullcontext()  # what is counted there
-    with precise, interruptible() as interruption, ThreadPoolExecutor(threads) as pool:
+    with precise, catch_interrupts() as interruption, ThreadPoolExecutor(threads) as pool:
         runner, state = BlockRunner(run, meter, interruption, pool), RunState()
         if settings.keep_tune:
             state.path = build_recorder(run, settings.thinning or 1)
@@ -223,7 +223,7 @@ class BlockRunner:
         if self.without < ENOUGH_MOVES:
             return
         found = [theta for theta in (cohort.last_invalid() for cohort in self.run.cohorts) if theta is not None]
-        where = f", for example at theta = {named(self.run.data.given, found[0])}" if found else ""
+        where = f", for example at theta = {describe_theta(self.run.data.given, found[0])}" if found else ""
         raise ModelError(
             f"{share:.0%} of the proposals had a log target that was NaN or +inf over the last {self.without:,} moves"
             f"{where}. Mend the model there, or give those values log density -inf."
@@ -420,7 +420,7 @@ def sample_exactly(runner: BlockRunner, state: RunState, display: Display, keepe
 
 def keeps_draws(error: BaseException) -> bool:
     """Return whether a run that has draws ends with them, rather than with nothing: not if somebody else stops it."""
-    return isinstance(error, Exception) or is_theirs(error)
+    return isinstance(error, Exception) or is_users_error(error)
 
 
 def explain_stop(error: BaseException, kept: str) -> Ended:
@@ -429,7 +429,7 @@ def explain_stop(error: BaseException, kept: str) -> Ended:
     That is if it came from their own function, or from a cluster of theirs that is gone.
     """
     what = f"{'no memory was left' if out_of_memory(error) else type(error).__name__} after {kept}: {error}"
-    return what, error if is_theirs(error) or isinstance(error, ExecutorError) else None
+    return what, error if is_users_error(error) or isinstance(error, ExecutorError) else None
 
 
 def forecast_draws(runner: BlockRunner, run: Run, thinning: int) -> str:

@@ -15,13 +15,13 @@ from lwa.errors import InputError, warn
 from lwa.run.pilot import Scored, excess_sd, predict_error, score_points
 from lwa.run.settings import Settings
 from lwa.run.windows import AnyStatistic, SequenceFacts, build_window_chain
-from lwa.subsets.bandwidth import find_epsilon, random_distance
+from lwa.subsets.bandwidth import find_epsilon, find_random_distance
 from lwa.subsets.chain import Chain, SubsetChain
-from lwa.subsets.leverage import Leverage, find_leverage, is_leverage_needed
+from lwa.subsets.leverage import Leverage, find_leverage
 from lwa.subsets.moves import Swap
 from lwa.subsets.tape import count_page_proposals
 from lwa.summaries import Curvature
-from lwa.targets.calibration import calibrate, expansion_of, takes_second_order
+from lwa.targets.calibration import calibrate, expansion_of, is_leverage_needed, takes_second_order
 from lwa.targets.reference import Reference
 from lwa.targets.target import Target
 
@@ -106,7 +106,7 @@ class Planner:
         """Find ε if it was not given, burn every cohort's subsets in, and return the plan for size n."""
         chain = self.build_chain(n, leverage)
         if self.settings.epsilon is None:
-            chain = chain.at(find_epsilon(chain) if chain.weighs else np.inf)
+            chain = chain.with_epsilon(find_epsilon(chain) if chain.weighs else np.inf)
         firsts, rates = [], []
         for chains in cohorts:
             U, rate = chain.burn_in(chain.start(chains), chains)
@@ -121,7 +121,7 @@ class Planner:
             firsts=firsts,
             refresh_rate=float(np.mean(rates)),
             predicted=excess_sd(chain, self.reference, [U for _, U in firsts]) if informed else None,
-            random_distance=random_distance(chain) if chain.statistic.dimension else None,
+            random_distance=find_random_distance(chain) if chain.statistic.dimension else None,
         )
 
     def find_leverage(self, n: int) -> Leverage | None:
@@ -246,7 +246,7 @@ def build_subset_chain(
             chains=settings.chains,
         ),
         calibration=calibration,
-        leverage=None if leverage is None else leverage.over(n),
+        leverage=None if leverage is None else leverage.cut(n),
         reach=reach,
     )  # fmt: skip
 

@@ -19,7 +19,7 @@ from lwa.run.settings import Settings
 from lwa.run.survey import survey_rows
 from lwa.run.windows import SequenceFacts, learn_sequence, warn_of_long_memory
 from lwa.summaries.summary import NO_STATISTIC
-from lwa.targets.reference import Reference, find_reference, reference_at, require_derivatives, require_gradients
+from lwa.targets.reference import Reference, find_reference, expand_at, require_derivatives, require_gradients
 from lwa.user.progress import Display
 
 
@@ -114,7 +114,7 @@ def locate(data: Data, settings: Settings, starts: Starts | None, display: Displ
     model = data.model
     with display.stages("mode"):
         if options.reference is not None:
-            reference = reference_at(model, data.full, flatten_theta(model, options.reference, "reference"))
+            reference = expand_at(model, data.full, flatten_theta(model, options.reference, "reference"))
         else:
             start = starts[0] if starts else model.ravel(model.init)
             reference = find_reference(

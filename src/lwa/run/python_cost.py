@@ -7,8 +7,8 @@ from jaxtyping import Float64
 
 from lwa.data.data import Data
 from lwa.errors import InputError
-from lwa.kernels.kernel import Metropolis
-from lwa.models.on_host import OnHost, row_terms
+from lwa.kernels.kernel import MetropolisKernel
+from lwa.models.python_model import PythonModel, evaluate_rows
 from lwa.run.plan import SMALLEST_SIZE
 from lwa.run.settings import Settings
 from lwa.user.progress import Display
@@ -26,13 +26,13 @@ def time_python_model(
 ) -> float:
     """Refuse settings that a model in Python cannot have, say what the run will cost, and return µs per call."""
     model = data.model
-    assert isinstance(model, OnHost)
+    assert isinstance(model, PythonModel)
     if settings.precision == "float32":
         raise InputError(
             f"precision='float32', but {model.in_words} and is called with float64 arrays. Pass precision='float64', "
             "leave it out, or write the model with jax.numpy."
         )
-    if settings.kernel is not None and not isinstance(settings.kernel, Metropolis):
+    if settings.kernel is not None and not isinstance(settings.kernel, MetropolisKernel):
         raise InputError(
             f"kernel={type(settings.kernel).__name__}(...) needs gradients, but {model.in_words}. Pass kernel='auto', "
             "or lwa.kernels.RandomWalk(), which need none, or write the model with jax.numpy."
@@ -59,6 +59,6 @@ def time_call(data: Data, n: int, theta: Float64[np.ndarray, " d"]) -> float:
     taken, began = list[float](), time.monotonic()
     while not taken or (len(taken) < TIMED_CALLS and time.monotonic() - began < TIMED_SECONDS):
         start = time.monotonic()
-        row_terms(model, theta, rows)
+        evaluate_rows(model, theta, rows)
         taken.append(time.monotonic() - start)
     return min(taken)

@@ -45,7 +45,7 @@ from lwa.run.settings import (
     TargetOption,
     WeightOption,
 )
-from lwa.user.progress import Display, shown
+from lwa.user.progress import Display, open_display
 from lwa.user.stopwatch import Stopwatch
 
 NOT_KEPT = ("model", "data", "initvals", "progress", "executor")
@@ -193,7 +193,7 @@ def run_stages(
     if settings.checkpoint is not None and begun is None:
         require_new(settings.checkpoint, fresh)
     began = time.monotonic()
-    with shown(progress) as display:
+    with open_display(progress) as display:
         with display.stages("layout"):
             laid_out = lay_out(model, data, display, executor, np.float32)
         starts = read_starts(laid_out.given, initvals, settings.chains) if begun is None else recall_starts(begun)

@@ -4,13 +4,13 @@ from typing import NamedTuple
 
 from lwa.data.data import Data
 from lwa.rows import Survey, survey
-from lwa.rows.column import whole_column
-from lwa.rows.survey import visited
+from lwa.rows.column import load_column
+from lwa.rows.passes import visit_rows
 from lwa.run.settings import Settings
 from lwa.run.windows import AnyStatistic, WindowColumn
 from lwa.summaries import Curvature, WindowSummary
 from lwa.summaries.groups import OverGroups
-from lwa.summaries.summary import NO_STATISTIC, gathering_of
+from lwa.summaries.summary import NO_STATISTIC, start_gathering
 from lwa.user.progress import Display
 
 
@@ -29,12 +29,12 @@ def survey_rows(data: Data, settings: Settings, display: Display) -> Surveyed:
 
     summary = settings.summary
     if isinstance(summary, WindowSummary):
-        column = whole_column(data.rows, summary.column, summary.asked, data.series.order)
+        column = load_column(data.rows, summary.column, summary.asked, data.series.order)
         found = WindowColumn(summary.prepare(column, data.series.offsets[1:]), column)
         return Surveyed(survey(data.rows, progress=progress), found)
     from_reference = isinstance(summary, Curvature) and settings.calibration is not None
     if summary is None or data.ordered or from_reference:
         return Surveyed(survey(data.rows, progress=progress), NO_STATISTIC)
-    seen, gathering = visited(data.rows, gathering_of, own=(summary,), here=True, progress=progress)
+    seen, gathering = visit_rows(data.rows, start_gathering, own=(summary,), here=True, progress=progress)
     finished = gathering.finish()
     return Surveyed(seen, finished if data.parts is None else OverGroups(finished, data.mean_size))

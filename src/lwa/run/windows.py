@@ -9,17 +9,17 @@ from jaxtyping import Shaped
 from lwa.data.data import SEGMENT, Data
 from lwa.data.lead_in import PASS_SHIFT, SequenceMemory, extend_lead_in
 from lwa.errors import warn
-from lwa.rows.passes import spread
-from lwa.rows.units import Units, windows_of
+from lwa.rows.passes import spread_passes
+from lwa.rows.units import Units, build_windows
 from lwa.run.settings import Settings
 from lwa.subsets.moves import Move, Window
 from lwa.subsets.tape import count_page_proposals
 from lwa.subsets.windows.chain import WindowChain
 from lwa.summaries import Statistic, WindowStatistic
 from lwa.summaries.groups import OverGroups
-from lwa.summaries.running_sums import RunningSums, room_for, running_sums, running_width
+from lwa.summaries.running_sums import RunningSums, compute_running_sums, count_sums_per_step, has_room_for
 from lwa.targets.calibration import calibrate
-from lwa.targets.reference import Reference, find_reference, reference_at
+from lwa.targets.reference import Reference, find_reference, expand_at
 from lwa.targets.target import Calibrated
 from lwa.user.progress import Display
 
@@ -64,15 +64,15 @@ def learn_sequence(
     if data.lead_in > looked_back and options.reference is None:
         reference = find_reference(data.model, data.full, reference.theta, settings.seed)
     elif data.lead_in > looked_back:
-        reference = reference_at(data.model, data.full, reference.theta)
-    segments = spread(data.full, None)
+        reference = expand_at(data.model, data.full, reference.theta)
+    segments = spread_passes(data.full, None)
     assert isinstance(segments, Units)
     curvature, sums = options.transport is not False, None
     if settings.subset_move is None or settings.subset_move.replaced(1):
-        width = running_width(data.model.dimension, curvature=curvature)
-        if room_for(N, width):
+        width = count_sums_per_step(data.model.dimension, curvature=curvature)
+        if has_room_for(N, width):
             display.say(f"Running sums of gradients and curvatures: {8e-9 * N * width:.2g} GB in a temporary file.")
-            sums = running_sums(
+            sums = compute_running_sums(
                 data.given, segments, reference, curvature=curvature,
                 progress=lambda done: display.show("running sums", done, N),
             )  # fmt: skip
@@ -119,7 +119,7 @@ def build_window_chain(
     """Return the chain of windows of n steps, ε apart; `every` is how seldom a transported window moves."""
     move, calibration, column = settings.subset_move or Window(), None, None
     lead_in = choose_lead_in(settings.subset_move, data, n, facts)
-    rows = windows_of(data.rows, data.series, n, lead_in)
+    rows = build_windows(data.rows, data.series, n, lead_in)
     sums = None if facts is None or lead_in < facts.steps_for_sums(n, len(data.rows)) else facts.sums
     if isinstance(statistic, WindowColumn):
         statistic, column = statistic.statistic, statistic.column

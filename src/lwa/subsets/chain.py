@@ -161,7 +161,7 @@ class Chain(ABC):
         """Let U move on until every chain's curvature is positive definite; refuse an n for which it often is not."""
         if not self.feasible(U).all() and self.share_feasible() < FEASIBLE:
             enough = self.size
-            while enough < self.largest and self.of_size(enough).share_feasible() < FEASIBLE:
+            while enough < self.largest and self.resize(enough).share_feasible() < FEASIBLE:
                 enough = min(2 * enough, self.largest)
             raise InputError(
                 f"subset_size={self.size} is too small for the calibrated target: the curvature of many subsets is not "

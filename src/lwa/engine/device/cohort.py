@@ -13,8 +13,8 @@ from jax import Array
 from numpy.typing import NDArray
 
 from lwa.algorithm import Draw, State, Subset, assess
-from lwa.backend.xla import accelerated
-from lwa.engine.cohort import ADAPT_EVERY, MOST_MOVES, CohortState, Moves, adapt
+from lwa.backend import xla
+from lwa.engine.cohort import CohortState, Moves, adapt
 from lwa.engine.device.random import DeviceGenerator
 from lwa.engine.device.resident import make_chain_keys
 from lwa.engine.device.xla_loop import Place, Played
@@ -22,7 +22,7 @@ from lwa.engine.problem import Problem
 from lwa.errors import LwaWarning, out_of_memory
 from lwa.kernels.kernel import MoveInfo, steering_gain
 from lwa.subsets.chain import Chain
-from lwa.subsets.tape import Written
+from lwa.subsets.tape import ADAPT_EVERY, MOST_MOVES, Written
 from lwa.targets.target import Terms
 
 PAGE_SHARE = 1 / 16
@@ -43,7 +43,7 @@ def device_memory() -> float:
 
 def is_playable(problem: Problem) -> bool:
     """Whether there is a device, and all that θ needs is known there: the model and the kernel's noise."""
-    if not accelerated() or problem.host or problem.refresh_steps != 1:
+    if not xla.accelerated() or problem.host or problem.refresh_steps != 1:
         return False
     d, dtype = problem.target.model.dimension, problem.dtype
 

@@ -100,7 +100,6 @@ def compare(
     layout = lay_out(model, data, progress)
     model = layout.given
     with Display(progress) as display, jax.enable_x64(True):
-        layout = layout.checked(np.float64)
         given = given_starts(model, initvals, chains)
         began = time.monotonic()
         layout, mode, no_mode = find_mode(layout, None, given, seed, display)

@@ -19,7 +19,7 @@ from lwa.errors import RunFolderError
 from lwa.run.begin import Run
 from lwa.run.budget import decide_retention
 from lwa.run.conclude import variables_of
-from lwa.run.draws import RunState, blank_kept, build_recorder, start_summary, take_last_draws
+from lwa.run.draws import RunState, blank_kept, build_recorder, begin_summary, take_last_draws
 from lwa.run.loop import BlockRunner
 from lwa.storage.generations import Arrays, Generation, write_generation
 from lwa.storage.run_folder import MANIFEST
@@ -226,7 +226,7 @@ def running_back(state: RunState, arrays: Arrays, run: Run) -> RunningSummary | 
     """The summary of the draws so far, where there is one."""
     if not state.retention.summarised or "running.0" not in arrays:
         return None
-    like = start_summary(run, np.zeros((1, 1, run.problem.target.model.dimension)))
+    like = begin_summary(run, np.zeros((1, 1, run.problem.target.model.dimension)))
     state = jax.tree.map(np.array, leaves_back("running", like, arrays))
     require_alike(state, like)
     return state
