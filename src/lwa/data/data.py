@@ -13,11 +13,10 @@ from lwa.models.check import check_model, choose_row_numbers
 from lwa.models.glm.recipe import RecipeRows
 from lwa.models.model import Model, Unbound
 from lwa.rows import Rows, as_rows
-from lwa.rows.memory import ArrayRows
+from lwa.rows.memory import ArrayRows, is_series, is_table
 from lwa.rows.parts import Parts, as_one_part, find_parts, join_series, require_ascending, require_index_ascending
 from lwa.rows.passes import SpreadRows, spread_passes
 from lwa.rows.store.cache import is_read_by_workers
-from lwa.rows.memory import is_series, is_table
 from lwa.rows.units import build_groups, build_stretches
 from lwa.rows.workers.on_workers import RowsOnWorkers
 from lwa.user.progress import Display
@@ -160,9 +159,9 @@ def lay_out_units(
         bound = model.bind(data, progress, executor)
         return replace(lay_out_units(bound.model, bound.rows), described=bound.described)
     require_rows_here(model, data, executor)
-    several = model.ordered is not False and is_list_of_series(data)
-    if several:
-        rows, parts = join_list(data)
+    several = False
+    if model.ordered is not False and is_list_of_series(data):
+        several, (rows, parts) = True, join_list(data)
     else:
         rows, parts = as_rows(data, progress=progress, executor=executor), None
     if model.groups is not None:

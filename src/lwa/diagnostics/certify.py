@@ -11,7 +11,7 @@ from lwa.data.lead_in import extend_lead_in
 from lwa.diagnostics.autocorrelation import effective_draws
 from lwa.diagnostics.certificate import RESOLUTION, Certificate, standard_errors_per_bar
 from lwa.diagnostics.draws import Spread, arrange_chains, choose_points, collect_draws, measure_spread
-from lwa.diagnostics.gradients import spread_evenly, score_places
+from lwa.diagnostics.gradients import score_places, spread_evenly
 from lwa.diagnostics.stein import Effects, Evidence, fit_gradients, measure_effects, measure_worst_directions
 from lwa.diagnostics.transitions import ExactMoves, draw_proposals, measure_transition, score_moves
 from lwa.executors import Executor

@@ -20,7 +20,7 @@ from lwa.algorithm import Draw, State, Subset, Tape, play
 from lwa.backend import xla
 from lwa.backend.random import Purpose, generator
 from lwa.engine.problem import Problem, evaluate
-from lwa.kernels.kernel import MoveInfo, Kernel, MetropolisKernel, steering_gain
+from lwa.kernels.kernel import Kernel, MetropolisKernel, MoveInfo, steering_gain
 from lwa.rows.slots import to_columns
 from lwa.subsets.tape import ADAPT_EVERY, Entries, TapeWriter, Written
 from lwa.targets.target import Given, Terms, as_held

@@ -4,7 +4,7 @@ Given U, the K moves are reversible for π_U, so θ → θ′ has the Hastings r
 
     accept θ′ with probability min(1, π(θ′) π_U(θ) / π(θ) π_U(θ′))
 
-is MetropolisKernel-Hastings on π, whatever U is, as long as U does not look at θ. One streamed pass over the rows scores the
+is Metropolis-Hastings on π, whatever U is, as long as U does not look at θ. One streamed pass over the rows scores the
 proposals of all chains at once. What is refused measures how far π_U is from π. (Liu's surrogate transitions; Christen
 and Fox's delayed acceptance.)
 """
@@ -22,8 +22,7 @@ from lwa.backend.random import Purpose, generator
 from lwa.engine.cohort import Cohort, blank_page, first_state, page_noise
 from lwa.engine.problem import Problem
 from lwa.engine.recorder import sum_or_any
-from lwa.kernels.decision import accepts, probability
-from lwa.kernels.kernel import ADDED_UP, MoveInfo
+from lwa.kernels.kernel import ADDED_UP, MoveInfo, acceptance_probability, accepts
 from lwa.rows.slots import to_columns
 from lwa.targets.reference import compute_log_posterior
 from lwa.targets.target import Given, as_held

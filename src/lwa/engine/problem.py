@@ -20,8 +20,8 @@ from lwa.kernels.hmc import HMC
 from lwa.kernels.kernel import Kernel
 from lwa.kernels.random_walk import RandomWalk
 from lwa.rows import Rows
-from lwa.rows.slots import to_columns
 from lwa.rows.passes import count_unit_rows
+from lwa.rows.slots import to_columns
 from lwa.subsets.chain import Chain
 from lwa.targets.reference import Reference
 from lwa.targets.target import Given, Target, Terms, as_held

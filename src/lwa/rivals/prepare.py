@@ -19,7 +19,7 @@ from lwa.kernels.random_walk import RandomWalk
 from lwa.models.check import describe_theta
 from lwa.rivals.problem import RivalProblem, build_gaussian, choose_term_precision, load_rows
 from lwa.rivals.rival import Rival, Setting
-from lwa.run.starts import flat
+from lwa.run.begin import flatten_theta
 from lwa.targets.reference import Reference, compute_log_posterior, expand_at, find_not_differentiable, find_reference
 from lwa.user.progress import Display
 

@@ -114,13 +114,15 @@ class Planner:
                 require_definite(np.asarray(U.distance), chain.n, len(chain.rows))
             firsts.append((chains, chain.move_until_feasible(U, chains)))
             rates.append(rate)
-        informed = np.isfinite(chain.reach) and self.reference is not None
+        predicted = None
+        if np.isfinite(chain.reach) and self.reference is not None:
+            predicted = excess_sd(chain, self.reference, [U for _, U in firsts])
         return SubsetPlan(
             subsets=chain,
             target=build_target(self.data, self.settings, n, self.reference),
             firsts=firsts,
             refresh_rate=float(np.mean(rates)),
-            predicted=excess_sd(chain, self.reference, [U for _, U in firsts]) if informed else None,
+            predicted=predicted,
             random_distance=find_random_distance(chain) if chain.statistic.dimension else None,
         )
 

@@ -19,7 +19,7 @@ from lwa.run.settings import Settings
 from lwa.run.survey import survey_rows
 from lwa.run.windows import SequenceFacts, learn_sequence, warn_of_long_memory
 from lwa.summaries.summary import NO_STATISTIC
-from lwa.targets.reference import Reference, find_reference, expand_at, require_derivatives, require_gradients
+from lwa.targets.reference import Reference, expand_at, find_reference, require_derivatives, require_gradients
 from lwa.user.progress import Display
 
 

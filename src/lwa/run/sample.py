@@ -16,14 +16,13 @@ from lwa.data.data import lay_out
 from lwa.errors import ExecutorError
 from lwa.executors import Executor
 from lwa.executors.executor import require_executor
-from lwa.models.model import Model
-from lwa.models.unbound import Unbound, require_model
+from lwa.models.model import Model, Unbound, require_model
 from lwa.result.result import Result
 from lwa.run.begin import Run, read_starts
+from lwa.run.checkpoints.keeper import Folder
 from lwa.run.checkpoints.resume import (
     FRESH,
     Begun,
-    Folder,
     Fresh,
     check_identity,
     finish_folder,
@@ -45,8 +44,7 @@ from lwa.run.settings import (
     TargetOption,
     WeightOption,
 )
-from lwa.user.progress import Display, open_display
-from lwa.user.stopwatch import Stopwatch
+from lwa.user.progress import Display, Stopwatch, open_display
 
 NOT_KEPT = ("model", "data", "initvals", "progress", "executor")
 """Arguments of `sample` that no file keeps as they are."""

@@ -19,7 +19,7 @@ from lwa.summaries import Statistic, WindowStatistic
 from lwa.summaries.groups import OverGroups
 from lwa.summaries.running_sums import RunningSums, compute_running_sums, count_sums_per_step, has_room_for
 from lwa.targets.calibration import calibrate
-from lwa.targets.reference import Reference, find_reference, expand_at
+from lwa.targets.reference import Reference, expand_at, find_reference
 from lwa.targets.target import Calibrated
 from lwa.user.progress import Display
 
@@ -117,12 +117,12 @@ def build_window_chain(
     every: int,
 ) -> WindowChain:
     """Return the chain of windows of n steps, ε apart; `every` is how seldom a transported window moves."""
-    move, calibration, column = settings.subset_move or Window(), None, None
+    move, calibration = settings.subset_move or Window(), None
     lead_in = choose_lead_in(settings.subset_move, data, n, facts)
     rows = build_windows(data.rows, data.series, n, lead_in)
     sums = None if facts is None or lead_in < facts.steps_for_sums(n, len(data.rows)) else facts.sums
-    if isinstance(statistic, WindowColumn):
-        statistic, column = statistic.statistic, statistic.column
+    column = statistic.column if isinstance(statistic, WindowColumn) else None
+    own = statistic.statistic if isinstance(statistic, WindowColumn) else statistic
     if reference is not None and (options := settings.calibration) is not None:
         transport = len(rows) > 1 if options.transport == "auto" else bool(options.transport)
         if settings.subset_move is None and transport:
@@ -130,7 +130,7 @@ def build_window_chain(
         calibration = calibrate(data.model, reference, options.power(n, data.scored), transport=transport)
     return WindowChain(
         rows=rows,
-        statistic=statistic,
+        statistic=own,
         move=move,
         weight=settings.subset_weight,
         epsilon=settings.epsilon or 1.0,

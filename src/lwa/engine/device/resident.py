@@ -12,7 +12,7 @@ from jaxtyping import Int, PyTree
 
 from lwa.backend.random import Purpose, keys
 from lwa.engine.device.random import DeviceGenerator
-from lwa.kernels.kernel import AnyArray, Kernel, Noise, Precision
+from lwa.kernels.kernel import Kernel, Noise, Precision
 from lwa.rows import Batch, Rows
 
 UPLOAD_ROWS = 2**20

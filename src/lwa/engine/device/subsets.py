@@ -12,11 +12,11 @@ from jax import Array
 from numpy.typing import NDArray
 
 from lwa.algorithm import State, Subset
-from lwa.engine.problem import Problem
 from lwa.engine.device.cohort import ROWS_SHARE, DeviceCohort, count_page_proposals, device_memory, is_playable
 from lwa.engine.device.partial_eval import Split, split_target
 from lwa.engine.device.resident import UPLOAD_ROWS, SubsetPage, count_bytes, draw_subset_page, put_rows
 from lwa.engine.device.xla_loop import Place, Played, evaluate_prepared, play_together
+from lwa.engine.problem import Problem
 from lwa.subsets.chain import SubsetChain
 from lwa.subsets.moves import Swap
 from lwa.targets.target import Target, Terms

@@ -6,21 +6,19 @@ transitions is walked, and what is known of its windows is found, before θ move
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float, PyTree
-from numpy.typing import NDArray
 
 from lwa.algorithm import State, Subset
-from lwa.engine.problem import Problem
 from lwa.engine.device.cohort import ROWS_SHARE, DeviceCohort, count_page_proposals, device_memory, is_playable
 from lwa.engine.device.resident import UPLOAD_ROWS, count_bytes, put_rows
 from lwa.engine.device.window_walk import Series, WindowPage, draw_windows, locate_windows
 from lwa.engine.device.xla_loop import Place, Played, drop_rows, play_page
+from lwa.engine.problem import Problem
 from lwa.kernels.kernel import Kernel, Precision
 from lwa.models.recursion import require_agreement
 from lwa.rows.slots import double

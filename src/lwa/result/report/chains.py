@@ -8,7 +8,15 @@ from numpy.typing import NDArray
 from lwa.result.report.data import ReportData
 from lwa.result.report.markup import Markup, join_markup, tag
 from lwa.result.report.numbers import format_short
-from lwa.result.report.pictures import MOST_PANELS, OPEN_PANELS, draw_autocorrelation, list_chain_colours, build_panels, draw_ranks, draw_trace
+from lwa.result.report.pictures import (
+    MOST_PANELS,
+    OPEN_PANELS,
+    build_panels,
+    draw_autocorrelation,
+    draw_ranks,
+    draw_trace,
+    list_chain_colours,
+)
 
 
 def choose_parameters(reading: ReportData) -> list[int]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lwa import __version__
 from lwa.errors import InputError
-from lwa.result.report.advice import show_warnings, collect_warnings
+from lwa.result.report.advice import collect_warnings, show_warnings
 from lwa.result.report.chains import show_autocorrelations, show_chains
 from lwa.result.report.data import ReportData, collect_data
 from lwa.result.report.markup import Markup, join_markup, tag

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from lwa.result.report.data import ReportData
 from lwa.result.report.markup import Markup, fold, tag
 from lwa.result.report.numbers import count_decimals, format_fixed
-from lwa.result.report.pictures import MOST_PANELS, draw_axis, draw_densities, list_chain_colours, build_panels
+from lwa.result.report.pictures import MOST_PANELS, build_panels, draw_axis, draw_densities, list_chain_colours
 
 LINES_SHOWN = 25
 """Parameters of a table or a forest that are seen at once."""

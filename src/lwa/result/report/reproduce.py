@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lwa.result.report.data import ReportData
-from lwa.result.report.markup import Markup, list_facts, fold, tag
+from lwa.result.report.markup import Markup, fold, list_facts, tag
 
 RECORDED_DEFAULTS: dict[str, tuple[Any, ...]] = {
     "target": ("calibrated",),

@@ -3,7 +3,7 @@
 import numpy as np
 
 from lwa.result.report.data import ReportData
-from lwa.result.report.markup import Markup, list_facts, fold, tag
+from lwa.result.report.markup import Markup, fold, list_facts, tag
 from lwa.result.report.numbers import format_share, format_short
 from lwa.result.report.pictures import draw_bars, draw_trace
 

@@ -20,7 +20,7 @@ from lwa.rivals.comparison.table import Comparison, Line
 from lwa.rivals.prepare import as_rival_kernel, describe_setting, find_mode
 from lwa.rivals.rival import Rival
 from lwa.run.budget import Budget, RowReads, as_budget
-from lwa.run.starts import given_starts
+from lwa.run.begin import given_starts
 from lwa.user.progress import REASONS, Display
 from lwa.user.validate import require_whole
 

@@ -19,7 +19,7 @@ from lwa.errors import RunFolderError
 from lwa.run.begin import Run
 from lwa.run.budget import decide_retention
 from lwa.run.conclude import variables_of
-from lwa.run.draws import RunState, blank_kept, build_recorder, begin_summary, take_last_draws
+from lwa.run.draws import RunState, begin_summary, blank_kept, build_recorder, take_last_draws
 from lwa.run.loop import BlockRunner
 from lwa.storage.generations import Arrays, Generation, write_generation
 from lwa.storage.run_folder import MANIFEST
@@ -148,7 +148,8 @@ class Folder:
 
     def _stream(self, state: RunState) -> None:
         """Draws that every chain has, to disk."""
-        if ready := self._ready(state):
+        ready = self._ready(state)
+        if ready and state.recorder is not None:
             self.stream.append(self._first(state, ready))
             state.recorder.drop(ready)  # only now that they are on disk
 
@@ -160,6 +161,7 @@ class Folder:
 
     def _first(self, state: RunState, draws: int) -> dict[str, NDArray[Any]]:
         """The first so many draws that are in memory, by "group/name"."""
+        assert state.recorder is not None
         return variables_of(self.run, state.recorder.between(0, draws))
 
     def _held(self, runner: BlockRunner, state: RunState) -> tuple[dict[str, Any], Arrays]:
@@ -227,9 +229,9 @@ def running_back(state: RunState, arrays: Arrays, run: Run) -> RunningSummary | 
     if not state.retention.summarised or "running.0" not in arrays:
         return None
     like = begin_summary(run, np.zeros((1, 1, run.problem.target.model.dimension)))
-    state = jax.tree.map(np.array, leaves_back("running", like, arrays))
-    require_alike(state, like)
-    return state
+    running = jax.tree.map(np.array, leaves_back("running", like, arrays))
+    require_alike(running, like)
+    return running
 
 
 def put_down_cohort(cohort: Cohort, name: str, arrays: Arrays) -> dict[str, Any]:
