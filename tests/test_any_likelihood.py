@@ -278,8 +278,8 @@ def test_what_it_costs_is_said_before_it_begins(capsys):
     told = " ".join(capsys.readouterr().err.split())
     said = "log_likelihood and log_prior are not JAX (TracerArrayConversionError at test_any_likelihood.py, line"
     assert said in told
-    assert "called from Python, once a chain and move, about 2," in told
-    assert told.index("called from Python") < told.index("2 chains: 40 moves of tune")
+    assert "called from Python, once per chain and step, about 2," in told
+    assert told.index("called from Python") < told.index("2 chains: 40 tuning steps")
     assert 2000 < fit.attributes["host"] < 20_000
     assert fit.attributes["precision"] == "float64"
 

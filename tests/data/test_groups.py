@@ -125,7 +125,7 @@ def test_groups_by_position():
     model = lwa.Model(lambda mu, rows: -0.5 * (rows[:, 0] - mu) ** 2, lambda mu: -0.005 * mu**2, 0.0, groups=1)
     layout = lay_out(model, np.column_stack([Z, SUBJECT]))
     assert layout.series.sizes.tolist() == lay_out(GROUPED, DATA).series.sizes.tolist()
-    with pytest.raises(lwa.ModelError, match="groups=True is no column"):
+    with pytest.raises(lwa.ModelError, match="groups=True is not a column"):
         lwa.Model(terms, log_prior, INIT, groups=True)
 
 

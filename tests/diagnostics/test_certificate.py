@@ -348,7 +348,10 @@ def test_float32_where_its_rounding_is_not_felt(offset, constant, expected):
     model = lwa.Model(lambda mu, y: constant - 0.5 * (y - mu) ** 2, lambda mu: 0.0 * mu, init=0.0)
     points, proposals = y.mean() + sd * np.random.default_rng(2).normal(size=(2, 30, 1))
     with jax.enable_x64(True):
-        assert choose_score_precision(model, as_rows(y), Places(points, points[:0], proposals), np.array([[sd]])) is expected
+        assert (
+            choose_score_precision(model, as_rows(y), Places(points, points[:0], proposals), np.array([[sd]]))
+            is expected
+        )
     draws = y.mean() + sd * np.random.default_rng(3).normal(size=(4, 1000))
     found = lwa.certify(model, y, {"theta": draws}, **QUIET)
     assert found.passed

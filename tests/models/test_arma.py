@@ -236,5 +236,5 @@ def test_a_recursion_that_is_not_the_log_likelihoods_is_refused():
     require_agreement(one.recursion, one.log_likelihood, theta, Y)
     with pytest.raises(ModelError, match=r"recursion gives .* of row 0, but log_likelihood gives"):
         require_agreement(other.recursion, one.log_likelihood, theta, Y)
-    with pytest.raises(ModelError, match="is no recursion"):
+    with pytest.raises(ModelError, match=r"recursion=.* is not one"):
         replace(one, recursion=(one.recursion.start, one.recursion.step))

@@ -428,8 +428,8 @@ def takes_more(y, missing):
         (partly_observed, ["'y_unobserved' is a latent variable inside the plate 'rows'"]),
         (short_plate, ["plates of the sizes {'rows': 1}", "the 40 rows of data"]),
         (some_groups, ["The plate 'groups' takes 2 of 4", "subsample_size out"]),
-        (takes_more, ["'missing' is no column of data", "constants={'missing': ...}"]),
-        (3, ["model=3 is no function"]),
+        (takes_more, ["'missing' is not a column of data", "constants={'missing': ...}"]),
+        (3, ["model=3 is not a function"]),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -443,9 +443,9 @@ def test_what_is_refused(model, fragments):
 @pytest.mark.parametrize(
     ("options", "fragment"),
     [
-        ({"constants": {"groups": 3}}, "constants names 'groups', which is no argument"),
+        ({"constants": {"groups": 3}}, "constants names 'groups', which is not an argument"),
         ({"constants": {"y": 3}}, "'y' is a column of data and one of the constants"),
-        ({"plate": "columns"}, "plate='columns' is no plate of the model. Valid: 'rows'"),
+        ({"plate": "columns"}, "plate='columns' is not a plate of the model. Valid: 'rows'"),
     ],
 )
 def test_options_that_do_not_fit(options, fragment):

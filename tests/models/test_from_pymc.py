@@ -11,7 +11,7 @@ import pymc as pm
 import pytest
 
 import lwa
-from lwa.models.precision import precision_kept
+from lwa.models.pymc_graphs import keep_precision
 
 N, GROUPS = 40, 3
 rng = np.random.default_rng(0)
@@ -177,7 +177,7 @@ def test_a_container_that_is_no_rows_though_as_long():
         lwa.from_pymc(model)
     adapted = lwa.from_pymc(model, constants=["centre"])
     assert adapted.init["mu"] == (N - 1) / 2
-    with pytest.raises(lwa.ModelError, match=r"constants names 'left', which is no pm.Data. Valid: 'centre', 'y'"):
+    with pytest.raises(lwa.ModelError, match=r"constants names 'left', which is not a pm.Data. Valid: 'centre', 'y'"):
         lwa.from_pymc(model, constants=["left"])
     with pytest.raises(lwa.ModelError, match=r"The rows have no column 'y'; they have 'z'"):
         adapted.log_likelihood(adapted.init, {"z": DATA["y"]})
@@ -232,8 +232,8 @@ def leaning_support():
 @pytest.mark.parametrize(
     ("build", "fragments"),
     [
-        (nothing_observed, ["The model observes nothing", "observed=pm.Data"]),
-        (imputed, ["'observed' is observed in part", "Leave those rows out"]),
+        (nothing_observed, ["No variable of the model is observed", "observed=pm.Data"]),
+        (imputed, ["'observed' is partly observed", "Leave those rows out"]),
         (minibatch, ["'observed' is observed through pm.Minibatch", "pm.Data('y', y)"]),
         (discrete, ["'rate' is a discrete free variable", "pm.Mixture"]),
         (no_container, ["What 'observed' observes is in no pm.Data", "pm.Data('observed_rows', y)"]),
@@ -269,7 +269,7 @@ def test_the_users_precision_stays():
     """PyTensor's import of its JAX functions is the first in this process, and sets it."""
     of(student)
     assert not jax.config.jax_enable_x64
-    with jax.enable_x64(True), precision_kept():
+    with jax.enable_x64(True), keep_precision():
         jax.config.update("jax_enable_x64", True)
     with ThreadPoolExecutor(1) as another:
         assert not another.submit(lambda: jax.config.jax_enable_x64).result()

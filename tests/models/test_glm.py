@@ -228,7 +228,7 @@ def matrix_of(glm):
     design = read.recipe.design
     columns = {name: read.source.take(np.arange(N))[name] for name in read.names}
     parts = read.recipe.parts(columns, read.held)
-    pieces = [block.columns(part) for block, part in zip(design.blocks, parts, strict=True)]
+    pieces = [block.write_out(part) for block, part in zip(design.blocks, parts, strict=True)]
     return np.concatenate([np.ones((N, int(design.intercept))), *pieces], axis=1)
 
 
@@ -669,7 +669,7 @@ def test_sample_binds_and_labels():
     assert np.abs(away).max() < 0.5  # 400 draws, of which a fourth may be worth one: 0.1, and the mode is not the mean
     assert lwa.certify(glm, data, fit, progress=False).shift.shape == (3,)
     for draws in (fit, fit.idata):
-        with pytest.raises(lwa.InputError, match=r"labels of 'coefficient': 'group\[T\.two\]' is in one of them alone"):
+        with pytest.raises(lwa.InputError, match=r"labels along 'coefficient': 'group\[T\.two\]' is only in one of them"):
             lwa.certify(glm, data.replace({"group": {"two": "zwei"}}), draws, progress=False)
 
 

@@ -200,7 +200,7 @@ COVARIANCE = [[1.0, 0.5], [0.5, 1.0]]
         ({"s": 1.0}, {"s": "postive"}, ["constraints['s']='postive'", "'positive', 'unit_interval'", "Pass"]),
         ({"s": 1.0}, {"s": 3}, ["constraints['s']=3 is not known", "'simplex'"]),
         ({"s": 1.0}, {"t": "positive"}, ["names 't', which is not a parameter. Valid: 's'"]),
-        ({"s": 1.0}, "positive", ["constraints='positive' is no dict", "{'sigma': 'positive'}"]),
+        ({"s": 1.0}, "positive", ["constraints='positive' is not a dict", "{'sigma': 'positive'}"]),
         ({"s": 1.0}, {"s": constraints.boolean}, ["constraints['s']=Boolean()", "Sum discrete ones out"]),
         ({"s": 0.5}, {"s": "simplex"}, ["init['s'] has shape ()", "sum to 1", "a vector of at least two"]),
         ({"s": np.ones(1)}, {"s": "simplex"}, ["init['s'] has shape (1,)", "a vector of at least two"]),

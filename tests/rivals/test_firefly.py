@@ -266,7 +266,7 @@ def test_few_rows_a_step():
     )
     share = run.sample_stats["n_rows_read"].mean() / 100_000
     assert not run.sample_stats["broken_bounds"].any()
-    print(f"{share:.6%} of all rows a step, {run.sample_stats['n_bright'].mean():.2f} of them bright")
+    print(f"{share:.6%} of all rows per step, {run.sample_stats['n_bright'].mean():.2f} of them bright")
     assert 0 < share < 0.05
 
 
@@ -333,7 +333,7 @@ def raising(theta, rows, mode):
         ({"bound": JaakkolaJordan(x="z", beta="mean")}, ["x='z'", "['success', 'y']"]),
         ({"bound": JaakkolaJordan()}, ["beta='beta'", "['logit', 'mean']"]),
         ({"bound": JaakkolaJordan(beta=None)}, ["['logit', 'mean']", "beta= the name"]),
-        ({"bound": JaakkolaJordan(x="success", beta="mean")}, ["1 entries a row", "3 coefficients"]),
+        ({"bound": JaakkolaJordan(x="success", beta="mean")}, ["1 entries per row", "3 coefficients"]),
     ],
 )
 def test_refusals(options, words):

@@ -15,6 +15,7 @@ import pytest
 
 import lwa
 from lwa.data.data import lay_out
+from lwa.engine import remote_cohort
 from lwa.errors import DataError, InputError
 from lwa.executors import Dask, Processes, Serial
 from lwa.rows import StoreRows, as_rows, convert, passes
@@ -46,13 +47,13 @@ class Counting:
     def map(self, work, pieces, near=None):
         assert near is None or (sorted(near) == list(near) and all(0 <= at < 1 for at in near))
         for piece in pieces:
-            self.tasks.append(work.function.__name__)
+            self.tasks.append(work.function)
             self.last = piece
             sent = cloudpickle.loads(cloudpickle.dumps((work, piece)))
             yield sent[0](sent[1])
 
-    def counted(self, name):
-        return self.tasks.count(name)
+    def counted(self, function):
+        return self.tasks.count(function)
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +62,7 @@ def _apart(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     monkeypatch.setenv("LWA_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(file_ranges, "RANGE_ROWS", 15)
-    monkeypatch.setattr(on_workers, "PART_ROWS", 15)
+    monkeypatch.setattr(on_workers, "RANGE_ROWS", 15)
     on_workers._OPEN.clear()
     (tmp_path / "data").mkdir()
 
@@ -216,7 +217,7 @@ def test_too_many_levels_in_all(tmp_path, monkeypatch):
 
 def test_parts_are_runs_of_row_groups(tmp_path):
     rows = read_on_workers(one_file(tmp_path / "data"), Counting()).rows
-    assert [(part.start, part.stop, part.before) for part in rows.parts] == [
+    assert [(part.start, part.stop, part.before) for part in rows.ranges] == [
         (0, 12, 0), (12, 24, 12), (24, 36, 24), (36, 48, 36), (48, 60, 48),
     ]  # fmt: skip
     assert rows.starts.tolist() == [0, 12, 24, 36, 48, 60]
@@ -225,8 +226,8 @@ def test_parts_are_runs_of_row_groups(tmp_path):
 def test_a_part_is_read_from_any_row_on(tmp_path):
     """As a conversion does that was stopped on the way."""
     rows = read_on_workers(one_file(tmp_path / "data"), Counting(), columns=["n"]).rows
-    part = rows.parts[2]
-    source = file_ranges.FileRangeSource(part, rows.wanted.types, rows.wanted.keys)
+    part = rows.ranges[2]
+    source = file_ranges.FileRangeSource(part, rows.request.types, rows.request.keys)
     for skip in range(len(part) + 1):
         read = list(source.read(skip))
         found = [value for batch, _, _ in read for value in batch.column("n").to_pylist()]
@@ -238,16 +239,16 @@ def test_a_row_group_that_is_larger_than_a_part(tmp_path):
     path = tmp_path / "data" / "t.parquet"
     pq.write_table(TABLE, path, row_group_size=40)
     rows = read_on_workers(path, Counting()).rows
-    assert [len(part) for part in rows.parts] == [40, 20]
+    assert [len(part) for part in rows.ranges] == [40, 20]
 
 
 def test_a_take_is_one_task_for_each_part_that_has_a_row(tmp_path):
     executor = Counting()
     rows = read_on_workers(one_file(tmp_path / "data"), executor)
-    assert executor.counted("convert_part") == 5
+    assert executor.counted(file_ranges.convert_range) == 5
     executor.tasks.clear()
     rows.take(np.array([59, 1, 0, 58, 1, 30, -1]))
-    assert executor.tasks == ["taken_from"] * 3
+    assert executor.tasks == [on_workers.take_from_range] * 3
     assert executor.last[1].tolist() == [10, 11, 11]  # in the order of the file
     executor.tasks.clear()
     rows.take(np.array([], np.int64))
@@ -267,10 +268,10 @@ def test_a_pass_opens_only_what_it_needs(tmp_path, monkeypatch):
     rows = read_on_workers(one_file(tmp_path / "data"), Counting()).rows
     opened = []
     monkeypatch.setattr(
-        on_workers, "open_part", lambda wanted, part: opened.append(part) or file_ranges.open_range(wanted, part)
+        on_workers, "open_range", lambda request, one: opened.append(one) or file_ranges.open_range(request, one)
     )
     list(rows.between(13, 30, 4))
-    assert opened == list(rows.parts[1:3])
+    assert opened == list(rows.ranges[1:3])
 
 
 def test_a_lost_part_is_read_again(tmp_path):
@@ -358,7 +359,7 @@ def forbidden(*_):
 
 def test_other_formats_are_refused(tmp_path):
     (tmp_path / "data" / "t.csv").write_text("x\n1\n")
-    with pytest.raises(InputError, match=r"workers read Parquet alone.*lwa convert"):
+    with pytest.raises(InputError, match=r"workers read only Parquet.*lwa convert"):
         read_on_workers(tmp_path / "data" / "t.csv", Counting())
 
 
@@ -456,9 +457,9 @@ def test_draws_are_the_same_wherever_rows_are(tmp_path, monkeypatch):
     monkeypatch.setattr(RowsOnWorkers, "between", forbidden)
     away = lwa.sample(GLM, source, executor=executor, **OPTIONS)
     assert away.posterior["beta"].tobytes() == here.posterior["beta"].tobytes()
-    assert executor.counted("play_segment") == 0
-    assert executor.counted("block_of") == 0
-    assert executor.counted("convert_part") == 4
+    assert executor.counted(remote_cohort.play_segment) == 0
+    assert executor.counted(on_workers.read_block) == 0
+    assert executor.counted(file_ranges.convert_range) == 4
 
 
 @pytest.mark.slow

@@ -131,7 +131,7 @@ WRONG_DATA = {
     "missing groups": (
         sequence(groups="g"),
         {"y": np.zeros(4), "g": [1.0, np.nan, np.nan, 2.0]},
-        r"column 'g' tells groups apart and has 2 missing values \(NaN\).*the first in row 1. Drop those rows",
+        r"column 'g' defines groups and has 2 missing values \(NaN\).*the first in row 1. Drop those rows",
     ),
     "missing groups of a table": (
         sequence(groups="g"),

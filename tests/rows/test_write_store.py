@@ -47,7 +47,7 @@ def test_one_batch_is_held_at_a_time(tmp_path):
 
 def test_it_replaces_only_where_that_is_asked(tmp_path):
     write_store(batches(1), tmp_path / "store")
-    with pytest.raises(DataError, match="already holds rows"):
+    with pytest.raises(DataError, match="already holds other rows"):
         write_store(batches(2), tmp_path / "store")
     assert len(open_store(tmp_path / "store")) == 4
     assert len(write_store(batches(2), tmp_path / "store", overwrite=True)) == 8
@@ -58,9 +58,9 @@ def test_it_replaces_only_where_that_is_asked(tmp_path):
     [
         ([], "batches has nothing in it"),
         ([np.zeros(3)], "batch 0 is of type ndarray; a dict of columns or a table is expected"),
-        ([{"x": np.zeros((3, 2))}], r"not of one number a row: 'x' \(3, 2\)"),
+        ([{"x": np.zeros((3, 2))}], r"not of one number per row: 'x' \(3, 2\)"),
         ([{"x": np.zeros(3), "y": np.zeros(2)}], r"different lengths: \[2, 3\]"),
-        ([{"x": np.zeros(3)}, {"y": np.zeros(3)}], r"batch 1 has columns y \(double\); the first one had x \(double\)"),
+        ([{"x": np.zeros(3)}, {"y": np.zeros(3)}], r"batch 1 has columns y \(double\); the first one has x \(double\)"),
         ([{"x": np.array([1.0, np.nan])}], "'x' has 1, the first in row 1"),
         ([{"x": np.zeros(0)}], "has no rows"),
     ],

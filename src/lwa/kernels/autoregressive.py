@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from lwa.errors import InputError
 from lwa.kernels import random_walk
 from lwa.kernels.kernel import AnyArray, MetropolisKernel, MoveInfo, Precision, Step, choose, log_uniform
-from lwa.kernels.random_walk import RandomWalk, is_real, optimal_scale
+from lwa.kernels.random_walk import RandomWalk, optimal_scale
 from lwa.targets.reference import Reference
+from lwa.user.validate import is_real, require_bool
 
 WALK = RandomWalk()
 """What moves θ if the Gaussian does not."""
@@ -129,8 +130,7 @@ class Autoregressive(MetropolisKernel):
                 f"df={self.df!r} must be positive, and infinite unless rho=0. Pass df=8.0, or df=float('inf') for a "
                 "Gaussian."
             )
-        if not isinstance(self.fallback, bool):
-            raise InputError(f"fallback={self.fallback!r} must be True or False. Pass fallback=True.")
+        require_bool("fallback", self.fallback, example=True)
 
     def noise(self, rng: np.random.Generator, moves: int, d: int, dtype: Precision) -> Noise:
         """Draw the directions, uniforms and kinds of a page."""

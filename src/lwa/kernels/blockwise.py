@@ -13,9 +13,10 @@ from jaxtyping import Bool, Float, Int32
 
 from lwa.errors import InputError
 from lwa.kernels.kernel import AnyArray, MetropolisKernel, MoveInfo, Precision, log_uniform
-from lwa.kernels.random_walk import blend_moments, optimal_scale, require_rate, require_scale, shrink_factor
+from lwa.kernels.random_walk import blend_moments, optimal_scale, shrink_factor
 from lwa.models.model import Model
 from lwa.targets.reference import Reference
+from lwa.user.validate import require_positive, require_share
 
 
 class Group(NamedTuple):
@@ -84,8 +85,8 @@ class Blockwise(MetropolisKernel):
 
     def __post_init__(self) -> None:
         """Check the blocks, the rate and the scale."""
-        require_rate(self.target_accept, 0.35)
-        require_scale(self.scale)
+        require_share("target_accept", self.target_accept, example=0.35)
+        require_positive("scale", self.scale, example=0.1)
         if self.blocks is None:
             return
         lists = isinstance(self.blocks, list | tuple) and all(isinstance(b, list | tuple) and b for b in self.blocks)

@@ -7,11 +7,11 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float64, Int32
 
-from lwa.errors import InputError
 from lwa.kernels.gradient import GradientKernel, describe_step_size, leapfrog
 from lwa.kernels.kernel import AnyArray, Evaluate, MoveInfo, Precision, log_uniform
-from lwa.kernels.random_walk import Tuning, require_rate
+from lwa.kernels.random_walk import Tuning
 from lwa.targets.target import Terms
+from lwa.user.validate import require_share, require_whole
 
 
 class Noise(NamedTuple):
@@ -48,9 +48,8 @@ class HMC(GradientKernel):
 
     def __post_init__(self) -> None:
         """Check the number of steps and the acceptance rate."""
-        require_rate(self.target_accept, 0.8)
-        if not isinstance(self.steps, int | np.integer) or isinstance(self.steps, bool) or self.steps < 1:
-            raise InputError(f"steps={self.steps!r} must be a whole number >= 1. Pass steps=8.")
+        require_share("target_accept", self.target_accept, example=0.8)
+        require_whole("steps", self.steps, least=1, example=8)
 
     def noise(self, rng: np.random.Generator, moves: int, d: int, dtype: Precision) -> Noise:
         """Draw the momenta, uniforms and numbers of steps of a page."""

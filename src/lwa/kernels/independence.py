@@ -11,8 +11,8 @@ from jaxtyping import Float
 from lwa.errors import InputError
 from lwa.kernels.autoregressive import draw_student, log_student, log_student_of_square
 from lwa.kernels.kernel import AnyArray, MetropolisKernel, MoveInfo, Precision, Step, log_uniform
-from lwa.kernels.random_walk import is_real
 from lwa.targets.reference import Reference
+from lwa.user.validate import is_real
 
 
 class Tuning(NamedTuple):

@@ -9,8 +9,9 @@ from jaxtyping import Float64
 
 from lwa.kernels.gradient import GradientKernel, describe_step_size, leapfrog
 from lwa.kernels.kernel import AnyArray, Evaluate, MoveInfo, Precision, log_uniform
-from lwa.kernels.random_walk import Tuning, require_rate
+from lwa.kernels.random_walk import Tuning
 from lwa.targets.target import Terms
+from lwa.user.validate import require_share
 
 
 class Noise(NamedTuple):
@@ -42,7 +43,7 @@ class MALA(GradientKernel):
 
     def __post_init__(self) -> None:
         """Check the acceptance rate."""
-        require_rate(self.target_accept, 0.574)
+        require_share("target_accept", self.target_accept, example=0.574)
 
     def noise(self, rng: np.random.Generator, moves: int, d: int, dtype: Precision) -> Noise:
         """Draw the momenta and uniforms of a page."""

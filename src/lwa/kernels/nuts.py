@@ -9,17 +9,11 @@ import numpy as np
 from jax import Array
 from jaxtyping import UInt32
 
-from lwa.errors import InputError
-from lwa.kernels.gradient import (
-    DIVERGED,
-    TRAJECTORY_STATISTICS,
-    GradientKernel,
-    build_field,
-    describe_step_size,
-)
+from lwa.kernels.gradient import DIVERGED, TRAJECTORY_STATISTICS, GradientKernel, build_field, describe_step_size
 from lwa.kernels.kernel import AnyArray, Evaluate, MoveInfo, Precision, choose
-from lwa.kernels.random_walk import Tuning, require_rate
+from lwa.kernels.random_walk import Tuning
 from lwa.targets.target import Terms
+from lwa.user.validate import require_share, require_whole
 
 
 class Noise(NamedTuple):
@@ -58,9 +52,8 @@ class NUTS(GradientKernel):
 
     def __post_init__(self) -> None:
         """Check the acceptance rate and the number of doublings."""
-        require_rate(self.target_accept, 0.8)
-        if not isinstance(self.max_depth, int | np.integer) or isinstance(self.max_depth, bool) or self.max_depth < 1:
-            raise InputError(f"max_depth={self.max_depth!r} must be a whole number >= 1. Pass max_depth=8.")
+        require_share("target_accept", self.target_accept, example=0.8)
+        require_whole("max_depth", self.max_depth, least=1, example=8)
 
     def noise(self, rng: np.random.Generator, moves: int, d: int, dtype: Precision) -> Noise:
         """Draw the keys of a page."""

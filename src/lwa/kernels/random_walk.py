@@ -1,7 +1,6 @@
 """Adaptive random walk: Q(θ, ·) = Normal(θ, scale² Σ), both learnt during tune and then frozen."""
 
 from dataclasses import dataclass
-from numbers import Real
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -10,9 +9,9 @@ from jax import Array
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
-from lwa.errors import InputError
 from lwa.kernels.kernel import AnyArray, MetropolisKernel, MoveInfo, Precision, Step, log_uniform
 from lwa.targets.reference import Reference
+from lwa.user.validate import require_positive, require_share
 
 
 class Tuning(NamedTuple):
@@ -101,23 +100,6 @@ def begin_tuning(theta: Array, reference: Reference | None, scale: float, suitab
     )
 
 
-def require_rate(target_accept: object, example: float) -> None:
-    """Raise `InputError` if this is no acceptance rate."""
-    if not is_real(target_accept) or not 0.0 < target_accept < 1.0:  # type: ignore[operator]
-        raise InputError(f"target_accept={target_accept!r} must lie in (0, 1). Pass target_accept={example}.")
-
-
-def require_scale(scale: object) -> None:
-    """Raise `InputError` if this is no step size."""
-    if not is_real(scale) or not 0.0 < scale < float("inf"):  # type: ignore[operator]
-        raise InputError(f"scale={scale!r} must be positive and finite. Pass scale=0.1.")
-
-
-def is_real(value: object) -> bool:
-    """Return whether a hyperparameter is a number."""
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
 @dataclass(frozen=True)
 class RandomWalk(MetropolisKernel):
     """Gaussian random walk, shaped by the covariance of its own path and scaled to an acceptance rate.
@@ -142,8 +124,8 @@ class RandomWalk(MetropolisKernel):
 
     def __post_init__(self) -> None:
         """Check the rate and the scale."""
-        require_rate(self.target_accept, 0.3)
-        require_scale(self.scale)
+        require_share("target_accept", self.target_accept, example=0.3)
+        require_positive("scale", self.scale, example=0.1)
 
     def noise(self, rng: np.random.Generator, moves: int, d: int, dtype: Precision) -> Noise:
         """Draw the directions and uniforms of a page."""

@@ -2,8 +2,8 @@
 
     Y_k = γ + x_kᵀ b + Σ α_i Y_{k-i} + Σ β_j Z_{k-j} + Z_k,   Z_k ~ N(0, σ²)
 
-is `regression="direct"`, the paper's model where there is no x. In a regression with ARMA errors it is what the
-regression leaves that has memory: `regression="errors"`,
+is `regression="direct"`, the paper's model if there is no x. In a regression with ARMA errors, `regression="errors"`,
+what the regression leaves unexplained has memory:
 
     Y_k = γ + x_kᵀ b + η_k,   η_k = Σ α_i η_{k-i} + Σ β_j Z_{k-j} + Z_k.
 """
@@ -11,21 +11,24 @@ regression leaves that has memory: `regression="errors"`,
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeGuard
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import PyTree
+from numpy.typing import ArrayLike, NDArray
 
-from lwa.errors import InputError, ModelError, one_of
+from lwa.errors import InputError, ModelError
 from lwa.models.model import Model
-from lwa.models.recursion import Recursion
+from lwa.models.recursion import Past, Recursion
+from lwa.user.validate import is_real, is_whole, require_bool, require_one_of
 
 PRIOR_SDS = {"ar": 10.0, "ma": 10.0, "drift": 100.0, "beta": 100.0, "sigma": 5.0}
-"""Wide, in the units of the data where a parameter has one. That of σ is the sd of log σ: 5 is a factor of 150."""
+"""Wide, in units of the data if a parameter has one. That of σ is the sd of log σ: 5 is a factor of 150."""
 STEPS_PER_TURN = 16
-"""Steps of the recursion in one turn of the loop: fewer pay for the loop, more only take longer to compile."""
+"""Steps of the recursion per turn of the loop: fewer cost time in the loop, more only take longer to compile."""
 
 
 def arma(
@@ -39,25 +42,25 @@ def arma(
     stationary: bool = False,
     prior_sd: float | Mapping[str, float] | None = None,
 ) -> Model:
-    """An ARMA(p, q) model of ordered rows, Y_k = γ + Σ α_i Y_{k-i} + Σ β_j Z_{k-j} + Z_k with Z_k ~ N(0, σ²).
+    """Return an ARMA(p, q) model of ordered rows, Y_k = γ + Σ α_i Y_{k-i} + Σ β_j Z_{k-j} + Z_k with Z_k ~ N(0, σ²).
 
-    Its log-likelihood gives log f(Y_k | Y_1, …, Y_{k-1}) of each row of the sequence that it is given. Before the first
-    row the series is taken to have stood at its first value, and Z at 0: what this assumes fades with the steps, and is
-    of no account whatever the level of the series.
+    Its log-likelihood returns log f(Y_k | Y_1, …, Y_{k-1}) of each row of a sequence. Before the first row, the series
+    is assumed to stand at its first value, and Z at 0. The effect of this assumption fades with the steps, and does not
+    depend on the level of the series.
 
     Parameters
     ----------
     p, q
         Orders: autoregressive terms α, moving-average terms β.
     drift
-        Whether there is a γ.
+        Whether the model has a γ.
     regressors
-        How many, named `x1`, `x2`, …, or their names.
+        The number of regressors, then named `x1`, `x2`, …, or their names.
     regression
         `"errors"`: Y_k = γ + x_kᵀ b + η_k, and η is ARMA without drift; so γ is a level. `"direct"`: γ + x_kᵀ b is
-        added to the right-hand side above. It makes no difference without regressors, where it is `"direct"`.
+        added to the right-hand side above. Without regressors it makes no difference, and is `"direct"`.
     sigma
-        A known σ; a parameter where None.
+        A known σ; None makes it a parameter.
     stationary
         Whether α is confined to where the series is stationary and β to where it is invertible. The parameters are then
         `ar_partial` and `ma_partial`, partial autocorrelations between -1 and 1 (Barndorff-Nielsen and Schou, 1973;
@@ -65,15 +68,16 @@ def arma(
         β = -coefficients(ma_partial), of one θ or of all draws.
     prior_sd
         One number for all of `ar`, `ma`, `drift` and `beta`, or a dict by name. Coefficients are normal around 0, with
-        sds of 10 for α and β and 100 for γ and b unless said; log σ is normal around 0 with the sd `sigma`, 5. Where
+        sds of 10 for α and β and 100 for γ and b by default; log σ is normal around 0 with the sd `sigma`, 5. If
         `stationary`, α and β are uniform on their regions instead: (1 + r_k)/2 of the k-th partial autocorrelation
         r_k has the distribution Beta(⌊(k+1)/2⌋, ⌊k/2⌋ + 1) (Jones, 1987).
 
     Returns
     -------
     Model
-        Of ordered rows: an array of Y, or with regressors a matrix whose first column is Y, or a dict with `y` and the
-        regressors by name. Parameters are those of `ar` (p,), `ma` (q,), `drift`, `beta` and `sigma` that there are.
+        A model of ordered rows: an array of Y, or with regressors a matrix whose first column is Y, or a dict with `y`
+        and the regressors by name. Parameters are `ar` (p,), `ma` (q,), `drift`, `beta` and `sigma`, as far as the
+        model has them.
 
     Examples
     --------
@@ -86,36 +90,36 @@ def arma(
     (2,)
     """
     for name, order in (("p", p), ("q", q)):
-        if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 0:
+        if not is_whole(order, least=0):
             raise InputError(f"{name}={order!r} must be a whole number >= 0. Pass lwa.arma(1, 1), for example.")
-    for name, value in (("drift", drift), ("stationary", stationary)):
-        if not isinstance(value, bool):
-            raise InputError(f"{name}={value!r} must be True or False. Pass {name}=True, for example.")
+    require_bool("drift", drift, example=True)
+    require_bool("stationary", stationary, example=True)
     names = name_regressors(regressors)
     if not (p or q or drift or names):
         raise InputError(
             "p=0, q=0, no drift and no regressors leave nothing to model. Pass lwa.arma(1, 0), for example."
         )
-    if regression not in ("errors", "direct"):
-        raise one_of("regression", regression, ["errors", "direct"])
-    if sigma is not None and not is_positive(sigma):
+    require_one_of("regression", regression, ["errors", "direct"])
+    if sigma is not None and not is_positive_number(sigma):
         raise InputError(f"sigma={sigma!r} must be a positive number. Pass sigma=1.0, or leave it out to infer it.")
-    series = Arma(
-        int(p),
-        int(q),
-        drift,
-        names,
-        regression == "direct" or not names,
-        None if sigma is None else float(sigma),
-        stationary,
-        read_prior_sds(prior_sd),
-    )
-    return series.model()
+    return Arma(
+        p=int(p),
+        q=int(q),
+        drift=drift,
+        regressors=names,
+        direct=regression == "direct" or not names,
+        sigma=None if sigma is None else float(sigma),
+        stationary=stationary,
+        prior_sd=read_prior_sds(prior_sd),
+    ).build_model()
+
+
+type ArmaTheta = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
 class Arma:
-    """What kind of series it is."""
+    """The orders, regressors and priors of an ARMA model."""
 
     p: int
     q: int
@@ -126,12 +130,12 @@ class Arma:
     stationary: bool
     prior_sd: Mapping[str, float]
 
-    def model(self) -> Model:
-        """The series as a model."""
+    def build_model(self) -> Model:
+        """Return the model of such a series."""
         partial = "_partial" if self.stationary else ""
-        init: dict[str, Any] = {}
+        init: dict[str, float | NDArray[np.float64]] = {}
         dims: dict[str, list[str]] = {}
-        coords: dict[str, Sequence[Any]] = {}
+        coords: dict[str, Sequence[object]] = {}
         for name, order in (("ar", self.p), ("ma", self.q)):
             if order:
                 init[name + partial] = np.zeros(order)
@@ -143,7 +147,7 @@ class Arma:
             init["beta"] = np.zeros(len(self.regressors))
             dims["beta"] = ["regressor"]
             coords["regressor"] = list(self.regressors)
-        constraints: dict[str, Any] = {}
+        constraints: dict[str, object] = {}
         if self.stationary and (self.p or self.q):
             from numpyro.distributions.constraints import interval
 
@@ -156,8 +160,8 @@ class Arma:
             recursion=Recursion(self.start, self.step),
         )  # fmt: skip
 
-    def log_likelihood(self, theta: Mapping[str, Array], rows: Any) -> Array:
-        """log f(Y_k | Y_1, …, Y_{k-1}) of each row."""
+    def log_likelihood(self, theta: ArmaTheta, rows: PyTree) -> Array:
+        """Return log f(Y_k | Y_1, …, Y_{k-1}) of each row."""
         y, x = self.columns(rows)
         held = jnp.result_type(y, *jax.tree.leaves(theta))
         y = y.astype(held)
@@ -172,20 +176,20 @@ class Arma:
         z = w if self.q == 0 else find_innovations(w, self.ma(theta))
         return self.log_density(theta, z).astype(held)
 
-    def log_density(self, theta: Mapping[str, Array], z: Array) -> Array:
-        """Of innovations."""
+    def log_density(self, theta: ArmaTheta, z: Array) -> Array:
+        """Return the log density of innovations."""
         sigma = theta["sigma"] if self.sigma is None else self.sigma
         log_density = -0.5 * (z / sigma) ** 2 - jnp.log(sigma) - 0.5 * math.log(2 * math.pi)
-        # Where β is far from invertible the recursion outgrows every float: such a θ has no density, rather than NaN.
+        # If β is far from invertible, the recursion outgrows every float: such a θ has no density, rather than NaN.
         return jnp.where(jnp.isfinite(z), log_density, -jnp.inf)
 
-    def start(self, theta: Mapping[str, Array], row: Any) -> tuple[Array, ...]:
-        """Before the first row the series stood where it begins, and Z was 0."""
+    def start(self, theta: ArmaTheta, row: PyTree) -> Past:
+        """Return the past of the first row: the series stood where it begins, and Z was 0."""
         series, _ = self.levels(theta, row)
         return (*[series] * self.p, *[jnp.zeros_like(series)] * self.q)
 
-    def step(self, theta: Mapping[str, Array], past: tuple[Array, ...], row: Any) -> tuple[tuple[Array, ...], Array]:
-        """log f of one row, given the series and Z of the rows before it, the last one first."""
+    def step(self, theta: ArmaTheta, past: Past, row: PyTree) -> tuple[Past, Array]:
+        """Return log f of one row, given the series and Z of the rows before it, the last one first."""
         series, z = self.levels(theta, row)
         ar, ma = self.ar(theta) if self.p else (), self.ma(theta) if self.q else ()
         before, shocks = past[: self.p], past[self.p :]
@@ -196,8 +200,8 @@ class Arma:
         held = (*(series, *before)[: self.p], *(z, *shocks)[: self.q])
         return held, self.log_density(theta, z).astype(series.dtype)
 
-    def levels(self, theta: Mapping[str, Array], row: Any) -> tuple[Array, Array]:
-        """What has memory, and what is left of it before any memory is taken off, of one row."""
+    def levels(self, theta: ArmaTheta, row: PyTree) -> tuple[Array, Array]:
+        """Return what has memory in one row, and the row before its memory is subtracted."""
         y, x = self.columns(jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], row))
         held = jnp.result_type(y, *jax.tree.leaves(theta))
         y = y[0].astype(held)
@@ -206,9 +210,9 @@ class Arma:
             explained = explained + x[0].astype(held) @ theta["beta"]
         return (y, y - explained) if self.direct else (y - explained, y - explained)
 
-    def log_prior(self, theta: Mapping[str, Array]) -> Array:
-        """Normal coefficients and log σ; uniform ones on the stationary and invertible regions."""
-        total: Any = 0.0
+    def log_prior(self, theta: ArmaTheta) -> Array:
+        """Return log p: normal coefficients and log σ, or uniform ones on the stationary and invertible regions."""
+        total: Array | float = 0.0
         for name, values in theta.items():
             if name == "sigma":
                 total = total - 0.5 * (jnp.log(values) / self.prior_sd[name]) ** 2 - jnp.log(values)
@@ -219,16 +223,16 @@ class Arma:
                 total = total - 0.5 * jnp.sum((values / self.prior_sd[name]) ** 2)
         return jnp.asarray(total)
 
-    def ar(self, theta: Mapping[str, Any]) -> Any:
-        """α."""
+    def ar(self, theta: ArmaTheta) -> Array:
+        """Return the autoregressive coefficients α."""
         return coefficients(theta["ar_partial"]) if self.stationary else theta["ar"]
 
-    def ma(self, theta: Mapping[str, Any]) -> Any:
-        """β: 1 + Σ β_j Bʲ is invertible where 1 - Σ α_i Bⁱ would be stationary with α = -β."""
+    def ma(self, theta: ArmaTheta) -> Array:
+        """Return β: 1 + Σ β_j Bʲ is invertible if 1 - Σ α_i Bⁱ is stationary with α = -β."""
         return -coefficients(theta["ma_partial"]) if self.stationary else theta["ma"]
 
-    def columns(self, rows: Any) -> tuple[Array, Array | None]:
-        """Y and, where there are regressors, x."""
+    def columns(self, rows: PyTree) -> tuple[Array, Array | None]:
+        """Return Y and, if there are regressors, x."""
         names = self.regressors
         if isinstance(rows, Mapping):
             if missing := [name for name in ("y", *names) if name not in rows]:
@@ -250,16 +254,16 @@ class Arma:
 
 
 def lag(series: Array, by: int) -> Array:
-    """The series some steps before; before its first row it stood there."""
+    """Return the series some steps earlier; before its first row it stood there."""
     before = jnp.broadcast_to(series[:1], (by,))
     return jnp.concatenate([before, series])[: len(series)]
 
 
 def find_innovations(w: Array, ma: Array) -> Array:
-    """Z_k = w_k - Σ β_j Z_{k-j}, from Z = 0 on."""
+    """Return Z_k = w_k - Σ β_j Z_{k-j}, starting from Z = 0."""
     beta = [ma[j] for j in range(len(ma))]
 
-    def step(past: tuple[Array, ...], w: Array) -> tuple[tuple[Array, ...], Array]:
+    def step(past: Past, w: Array) -> tuple[Past, Array]:
         z = w
         for coefficient, before in zip(beta, past, strict=True):
             z = z - coefficient * before
@@ -269,8 +273,8 @@ def find_innovations(w: Array, ma: Array) -> Array:
     return jax.lax.scan(step, start, w, unroll=STEPS_PER_TURN)[1]
 
 
-def coefficients(partial: Any) -> Any:
-    """Coefficients of a stationary autoregression, `(..., p)`, from its partial autocorrelations (Durbin, Levinson).
+def coefficients[A: (Array, NDArray[np.float64])](partial: A) -> A:
+    """Return coefficients of a stationary autoregression, `(..., p)`, from partial autocorrelations (Durbin, Levinson).
 
     φ_i^{(k)} = φ_i^{(k-1)} - r_k φ_{k-i}^{(k-1)}, φ_k^{(k)} = r_k: one to one between (-1, 1)^p and all α for which
     1 - Σ α_i Bⁱ has its roots outside the unit circle. A moving average's are β = -coefficients(partial).
@@ -282,7 +286,7 @@ def coefficients(partial: Any) -> Any:
     >>> coefficients(np.array([0.5, -0.2])).tolist()
     [0.6, -0.2]
     """
-    xp: Any = jnp if isinstance(partial, jax.Array) else np
+    xp = jnp if isinstance(partial, jax.Array) else np
     partial = xp.asarray(partial)
     found = partial[..., :0]
     for k in range(partial.shape[-1]):
@@ -291,8 +295,8 @@ def coefficients(partial: Any) -> Any:
     return found
 
 
-def partials(coefficients: Any) -> np.ndarray:
-    """The partial autocorrelations of which `coefficients` are those; within (-1, 1) only where it is stationary.
+def partials(coefficients: ArrayLike) -> NDArray[np.float64]:
+    """Return the partial autocorrelations of `coefficients`, all within (-1, 1) only if the series is stationary.
 
     Examples
     --------
@@ -310,32 +314,33 @@ def partials(coefficients: Any) -> np.ndarray:
     return np.concatenate([*found, left], axis=-1)
 
 
-def name_regressors(regressors: Any) -> tuple[str, ...]:
-    """The regressors' names."""
-    if isinstance(regressors, int | np.integer) and not isinstance(regressors, bool) and regressors >= 0:
+def name_regressors(regressors: object) -> tuple[str, ...]:
+    """Return the names of the regressors."""
+    if is_whole(regressors, least=0):
         return tuple(f"x{i + 1}" for i in range(int(regressors)))
-    named = isinstance(regressors, list | tuple) and all(isinstance(name, str) for name in regressors)
-    if named and len({"y", *regressors}) == len(regressors) + 1:
-        return tuple(regressors)
+    names = tuple(regressors) if isinstance(regressors, list | tuple) else (None,)
+    if all(isinstance(name, str) for name in names) and len({"y", *names}) == len(names) + 1:
+        return names
     raise InputError(
         f"regressors={regressors!r} must be a whole number >= 0, or a list of names, all different and none of them "
         "'y'. Pass regressors=['price', 'week'], for example."
     )
 
 
-def read_prior_sds(prior_sd: Any) -> dict[str, float]:
-    """The prior sds by parameter."""
+def read_prior_sds(prior_sd: object) -> dict[str, float]:
+    """Return the prior sds by parameter."""
     if prior_sd is None:
         return PRIOR_SDS
     given = prior_sd if isinstance(prior_sd, Mapping) else dict.fromkeys(("ar", "ma", "drift", "beta"), prior_sd)
-    if not all(name in PRIOR_SDS and is_positive(value) for name, value in given.items()):
+    sds = {name: float(value) for name, value in given.items() if name in PRIOR_SDS and is_positive_number(value)}
+    if len(sds) < len(given):
         raise InputError(
             f"prior_sd={prior_sd!r} must be a positive number, or a dict of them by {', '.join(map(repr, PRIOR_SDS))}. "
             "Pass prior_sd={'drift': 1000.0}, for example."
         )
-    return PRIOR_SDS | {name: float(value) for name, value in given.items()}
+    return PRIOR_SDS | sds
 
 
-def is_positive(value: object) -> bool:
-    """Whether it is a positive number."""
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool) and 0 < float(value) < np.inf
+def is_positive_number(value: object) -> TypeGuard[float]:
+    """Return whether a value is a positive, finite number."""
+    return is_real(value) and 0 < float(value) < np.inf

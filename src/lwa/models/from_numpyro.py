@@ -1,4 +1,4 @@
-"""NumPyro models as they are: what is observed in the plate over rows gives the rows' terms, all else the prior."""
+"""NumPyro models: what is observed in the plate over rows gives the rows' terms, all else the prior."""
 
 import inspect
 import threading
@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import PyTree
 from numpyro.distributions import constraints as numpyro_constraints
 from numpyro.distributions.distribution import Unit
 from numpyro.handlers import seed, substitute, trace
@@ -21,30 +22,37 @@ from numpyro.primitives import Messenger
 from lwa.errors import ModelError
 from lwa.models.check import report_user_errors
 from lwa.models.model import Model
-from lwa.models.rowwise import count_rows, find_derived_names, is_same, quote_names, take_few_and_last
+from lwa.models.rowwise import find_derived_names, is_same, quote_names, take_few_and_last
 from lwa.rows import as_rows
+from lwa.rows.passes import count_rows
 
-type Sites = dict[str, Any]
-"""NumPyro's own record of one call of a model, by the names of its sites."""
+type Site = dict[str, Any]
+"""NumPyro's record of one site: its type, distribution, value, plates."""
+type Sites = dict[str, Site]
+"""NumPyro's record of one call of a model, by the names of its sites."""
+type Constraint = Any
+"""A constraint of NumPyro."""
+type Starts = dict[str, tuple[Array, Constraint]]
+"""Two values of each latent site, and its constraint at both."""
 
 ONE_AT_A_TIME = threading.RLock()
 """NumPyro keeps its handlers on one global stack, and chains are traced on several threads."""
 
 
 def from_numpyro(
-    model: Callable[..., Any],
-    data: Any,
+    model: Callable[..., object],
+    data: object,
     *,
-    constants: Mapping[str, Any] | None = None,
+    constants: Mapping[str, object] | None = None,
     plate: str | None = None,
     dims: Mapping[str, Sequence[str]] | None = None,
-    coords: Mapping[str, Sequence[Any]] | None = None,
+    coords: Mapping[str, Sequence[object]] | None = None,
 ) -> Model:
-    """A NumPyro model as a `lwa.Model`, as it is written: log p(θ) + Σ_k log f(Y_k|θ) is its log density.
+    """Return a NumPyro model as a `lwa.Model` with the same log density, log p(θ) + Σ_k log f(Y_k|θ).
 
     What is observed inside one `numpyro.plate` over the rows makes log f(Y_k|θ), summed over the observed sites of row
-    k; all latent sites and the factors outside that plate make log p(θ). θ is a dict of the latent sites, constrained
-    as NumPyro has them. Deterministic sites are in the results, but for those that depend on the rows.
+    k. All latent sites and the factors outside that plate make log p(θ). θ is a dict of the latent sites, with the
+    constraints of NumPyro. Results include deterministic sites, except those that depend on the rows.
 
     Parameters
     ----------
@@ -52,14 +60,14 @@ def from_numpyro(
         A function with NumPyro's primitives. It is called with any number of rows: a plate of a fixed size, or one that
         subsamples, is made as long as they are.
     data
-        The rows, as `lwa.sample` takes them: columns are passed to the arguments of the same names, and others are not
+        The rows, as `lwa.sample` takes them. Columns are passed to the arguments of the same names; others are not
         used. One array is passed to the only argument. A few rows are read.
     constants
         Arguments that are not rows, such as a number of groups.
     plate
-        The name of the plate over rows, where an observed site lies in several of their length.
+        The name of the plate over rows, if an observed site lies in several plates of their length.
     dims, coords
-        Names of the sites' axes and their labels. Axes are named after their plates where nothing is said.
+        Names of the sites' axes and their labels. By default, axes are named after their plates.
 
     Returns
     -------
@@ -82,7 +90,7 @@ def from_numpyro(
     ['log(sigma)', 'slope']
     """
     if not callable(model):
-        raise ModelError(f"model={model!r} is no function. Pass the NumPyro model itself, not what it returns.")
+        raise ModelError(f"model={model!r} is not a function. Pass the NumPyro model itself, not what it returns.")
     rows = as_rows(data)
     few, last = take_few_and_last(rows)
     arguments = match_arguments(model, few, constants or {})
@@ -91,7 +99,7 @@ def from_numpyro(
         chosen = find_row_plate(whole, len(rows), plate, arguments)
         refuse_numpyro_sites(whole, chosen)
         adapted = NumpyroAdapter(model, arguments, chosen, last)
-        sites, starts = adapted.started(few)
+        sites, starts = adapted.start(few)
         supports = {
             name: find_site_constraint(name, two, sites[name]["fn"].support) for name, (_, two) in starts.items()
         }
@@ -113,27 +121,27 @@ def from_numpyro(
 
 
 class Arguments(NamedTuple):
-    """How rows become the arguments of a model."""
+    """How columns of rows become arguments of a model."""
 
     names: tuple[str, ...]  # of the arguments that columns are passed to
     single: str | None  # the only one, where rows are one array
-    constants: Mapping[str, Any]
+    constants: Mapping[str, object]
 
-    def of(self, rows: Any) -> dict[str, Any]:
-        """Keyword arguments; rows as JAX's arrays, which can be indexed by what is traced."""
+    def read(self, rows: PyTree) -> dict[str, object]:
+        """Return keyword arguments; rows as JAX's arrays, which can be indexed by what is traced."""
         columns = rows if self.single is None else {self.single: rows}
         return {name: jnp.asarray(columns[name]) for name in self.names} | dict(self.constants)
 
 
-def match_arguments(model: Callable[..., Any], rows: Any, constants: Mapping[str, Any]) -> Arguments:
-    """Which arguments take columns; refuses those that nothing is passed to."""
+def match_arguments(model: Callable[..., object], rows: PyTree, constants: Mapping[str, object]) -> Arguments:
+    """Return which arguments take columns; refuse an argument that nothing is passed to."""
     parameters = inspect.signature(model).parameters.values()
     takes = [one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
     takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
     needed = [one.name for one in parameters if one.name in takes and one.default is one.empty]
     if unknown := [name for name in constants if name not in takes and not takes_any]:
         raise ModelError(
-            f"constants names {unknown[0]!r}, which is no argument of the model. Valid: {quote_names(takes)}. Pass "
+            f"constants names {unknown[0]!r}, which is not an argument of the model. Valid: {quote_names(takes)}. Pass "
             "constants={'groups': 7} to a model with an argument groups, for example."
         )
     if not isinstance(rows, Mapping):
@@ -148,21 +156,21 @@ def match_arguments(model: Callable[..., Any], rows: Any, constants: Mapping[str
         raise ModelError(f"{both[0]!r} is a column of data and one of the constants. Pass it as one of them.")
     if missing := [name for name in needed if name not in rows and name not in constants]:
         raise ModelError(
-            f"The model's argument {missing[0]!r} is no column of data, which has {quote_names(rows)}. Pass data with a "
-            f"column {missing[0]!r}, or what is the same for all rows as constants={{{missing[0]!r}: ...}}."
+            f"The model's argument {missing[0]!r} is not a column of data, which has {quote_names(rows)}. Pass data "
+            f"with a column {missing[0]!r}, or what is the same for all rows as constants={{{missing[0]!r}: ...}}."
         )
     return Arguments(tuple(name for name in rows if takes_any or name in takes), None, constants)
 
 
 class ResizedPlate(Messenger):  # type: ignore[misc]
-    """The plate over rows is as long as the rows at hand, whatever its size, and each of them counts once."""
+    """A handler that makes the plate over rows as long as the rows at hand, each of which counts once."""
 
-    def __init__(self, fn: Callable[..., Any], plate: str, count: int) -> None:
+    def __init__(self, fn: Callable[..., object], plate: str, count: int) -> None:
         self.plate, self.count, self.size = plate, count, count
         super().__init__(fn)
 
-    def process_message(self, msg: Any) -> None:
-        """Seen after all of the model's own handlers, the plates among them."""
+    def process_message(self, msg: Site) -> None:
+        """Change messages after all of the model's own handlers, the plates among them."""
         if msg["type"] == "plate" and msg["name"] == self.plate:
             self.size = msg["args"][0]
             msg["args"], msg["value"] = (self.size, self.count), jnp.arange(self.count)
@@ -176,119 +184,123 @@ class ResizedPlate(Messenger):  # type: ignore[misc]
 class NumpyroAdapter:
     """A NumPyro model with its plate over rows."""
 
-    model: Callable[..., Any]
+    model: Callable[..., object]
     arguments: Arguments
     plate: str
-    row: Any  # one row, to call the model for what does not depend on rows
+    row: PyTree  # one row, to call the model for what does not depend on rows
 
-    def log_likelihood(self, theta: Any, rows: Any) -> Array:
-        """The terms of what is observed in the plate, one a row."""
-        total: Any = 0.0
-        for site in self.sites(theta, rows).values():
-            dim = find_plate_axis(site, self.plate) if site["type"] == "sample" else None
-            if dim is not None:
-                terms = site_log_density(site)
-                row_axis = terms.ndim + dim
-                total = total + terms.sum([axis for axis in range(terms.ndim) if axis != row_axis])
-        return total.astype(jnp.result_type(*jax.tree.leaves(theta)))
+    def log_likelihood(self, theta: PyTree, rows: PyTree) -> Array:
+        """Return the terms of what is observed in the plate, one per row."""
 
-    def log_prior(self, theta: Any, rows: Any = None) -> Array:
-        """Of all other sites."""
-        sites = self.sites(theta, self.row if rows is None else rows).values()
+        def terms() -> Iterator[Array]:
+            for site in self.trace_sites(theta, rows).values():
+                axis = find_plate_axis(site, self.plate) if site["type"] == "sample" else None
+                if axis is not None:
+                    values = site_log_density(site)
+                    row_axis = values.ndim + axis
+                    yield values.sum([other for other in range(values.ndim) if other != row_axis])
+
+        return jnp.asarray(sum(terms(), start=0.0)).astype(jnp.result_type(*jax.tree.leaves(theta)))
+
+    def log_prior(self, theta: PyTree, rows: PyTree = None) -> Array:
+        """Return the log density of all other sites."""
+        sites = self.trace_sites(theta, self.row if rows is None else rows).values()
         outside = [site for site in sites if site["type"] == "sample" and find_plate_axis(site, self.plate) is None]
         total = sum((site_log_density(site).sum() for site in outside), start=jnp.zeros(()))
         return total.astype(jnp.result_type(*jax.tree.leaves(theta)))
 
-    def deterministic(self, theta: Any, rows: Any) -> dict[str, Array]:
-        """What the model calls deterministic outside of the plate."""
-        sites = {name: site for name, site in self.sites(theta, rows).items() if site["type"] == "deterministic"}
+    def deterministic(self, theta: PyTree, rows: PyTree) -> dict[str, Array]:
+        """Return deterministic values outside of the plate."""
+        sites = {name: site for name, site in self.trace_sites(theta, rows).items() if site["type"] == "deterministic"}
         return {
             name: jnp.asarray(site["value"])
             for name, site in sites.items()
             if find_plate_axis(site, self.plate) is None
         }
 
-    def derived(self, names: Sequence[str], theta: Any) -> dict[str, Array]:
-        """Some of it."""
+    def derived(self, names: Sequence[str], theta: PyTree) -> dict[str, Array]:
+        """Return some of the deterministic values."""
         found = self.deterministic(theta, self.row)
         return {name: found[name] for name in names}
 
     def prior_draw(self, key: Array) -> dict[str, Array]:
-        """Values of the latent sites."""
-        sites = self.called(seed(self.model, key), self.row)
+        """Return a draw of the latent sites."""
+        sites = self.call(seed(self.model, key), self.row)
         return {name: site["value"] for name, site in sites.items() if is_latent(site)}
 
     def can_draw(self) -> bool:
-        """Whether all priors can be drawn from: improper ones cannot."""
+        """Return whether all priors can be drawn from: improper ones cannot."""
         try:
             jax.eval_shape(self.prior_draw, jax.random.key(0))
         except NotImplementedError:
             return False
         return True
 
-    def started(self, rows: Any) -> tuple[Sites, dict[str, Any]]:
-        """The sites, without values, and of the latent ones two values and their supports: near the prior's median, or
-        anywhere where it cannot be drawn from."""
+    def start(self, rows: PyTree) -> tuple[Sites, Starts]:
+        """Return the sites, without values, and two values and supports of each latent one.
+
+        Values are near the prior's median, or anywhere if it cannot be drawn from.
+        """
         sites: Sites = {}
 
-        def call(key: Array) -> dict[str, Any]:
-            sites.update(self.called(substitute(seed(self.model, key), substitute_fn=init_to_median()), rows))
+        def call(key: Array) -> Starts:
+            sites.update(self.call(substitute(seed(self.model, key), substitute_fn=init_to_median()), rows))
             return {name: (site["value"], site["fn"].support) for name, site in sites.items() if is_latent(site)}
 
         with report_numpyro_errors(f"{count_rows(rows)} rows of data"):
             # Compiled as a whole: one by one, JAX compiles every operation of the model.
             return sites, jax.jit(jax.vmap(call))(jax.random.split(jax.random.key(0)))
 
-    def shapes(self, rows: Any) -> dict[str, tuple[int, ...]]:
-        """Of the latent sites."""
+    def shapes(self, rows: PyTree) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the latent sites."""
         with report_numpyro_errors(f"{count_rows(rows)} rows of data"):
-            drawn = jax.eval_shape(lambda: {name: value for name, (value, _) in self.started(rows)[1].items()})
+            drawn = jax.eval_shape(lambda: {name: value for name, (value, _) in self.start(rows)[1].items()})
         return {name: value.shape[1:] for name, value in drawn.items()}
 
-    def sites(self, theta: Any, rows: Any) -> Sites:
-        """The sites at θ."""
-        return self.called(substitute(self.model, data=dict(theta)), rows)
+    def trace_sites(self, theta: PyTree, rows: PyTree) -> Sites:
+        """Return the sites at θ."""
+        return self.call(substitute(self.model, data=dict(theta)), rows)
 
-    def called(self, model: Callable[..., Any], rows: Any) -> Sites:
-        """The sites of a model, with handlers of its own or not."""
+    def call(self, model: Callable[..., object], rows: PyTree) -> Sites:
+        """Return the sites of a model, with or without handlers of its own."""
         with ONE_AT_A_TIME:
             whole = trace(ResizedPlate(model, self.plate, count_rows(rows)))
-            return whole.get_trace(**self.arguments.of(rows))
+            return whole.get_trace(**self.arguments.read(rows))
 
 
-def site_log_density(site: Any) -> Array:
-    """What a site adds to the log density, one number for each of its distribution's batch."""
+def site_log_density(site: Site) -> Array:
+    """Return what a site adds to the log density, one number for each of its distribution's batch."""
     fn, value, scale = site["fn"], site["value"], site["scale"]
     terms = fn.log_prob(value, site["intermediates"]) if site["intermediates"] else fn.log_prob(value)
     return jnp.asarray(terms if scale is None else scale * terms)
 
 
-def find_plate_axis(site: Any, plate: str) -> int | None:
-    """The axis of a plate in a site's batch, counted from the last; None where the site is outside of it."""
+def find_plate_axis(site: Site, plate: str) -> int | None:
+    """Return the axis of a plate in a site's batch, counted from the last; None if the site is outside of it."""
     return next((frame.dim for frame in site["cond_indep_stack"] if frame.name == plate), None)
 
 
-def is_latent(site: Any) -> bool:
-    """Whether it is a random variable that is not observed."""
+def is_latent(site: Site) -> bool:
+    """Return whether a site is a random variable that is not observed."""
     return site["type"] == "sample" and not site["is_observed"]
 
 
-def is_factor(site: Any) -> bool:
-    """Whether it is `numpyro.factor`, which observes nothing."""
+def is_factor(site: Site) -> bool:
+    """Return whether a site is `numpyro.factor`, which observes nothing."""
     fn = site["fn"]
     while hasattr(fn, "base_dist"):  # expanded by a plate, or masked
         fn = fn.base_dist
     return isinstance(fn, Unit)
 
 
-def trace_all_rows(model: Callable[..., Any], arguments: Arguments, rows: Any, count: int) -> Sites:
-    """The sites as all rows make them, without values: as the model was meant to be called."""
+def trace_all_rows(model: Callable[..., object], arguments: Arguments, rows: PyTree, count: int) -> Sites:
+    """Return the sites for all rows, without values: as the model was meant to be called."""
     found: Sites = {}
 
-    def call(rows: Any) -> None:
+    def call(rows: PyTree) -> None:
         with ONE_AT_A_TIME:
             start = substitute(seed(model, jax.random.key(0)), substitute_fn=init_to_median())
-            found.update(trace(start).get_trace(**arguments.of(rows)))
+            found.update(trace(start).get_trace(**arguments.read(rows)))
 
     abstract = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), rows)  # type: ignore[no-untyped-call]
     with report_numpyro_errors(f"{count} rows without values"):
@@ -298,7 +310,7 @@ def trace_all_rows(model: Callable[..., Any], arguments: Arguments, rows: Any, c
 
 @contextmanager
 def report_numpyro_errors(arguments: str) -> Iterator[None]:
-    """What the model raises as a ModelError; where it reads numbers off the data, with a way out."""
+    """Raise what the model raises as a ModelError; if it reads numbers off the data, with a way out."""
     try:
         with report_user_errors("model", arguments):
             yield
@@ -312,10 +324,10 @@ def report_numpyro_errors(arguments: str) -> Iterator[None]:
 
 
 def find_row_plate(sites: Sites, count: int, asked: str | None, arguments: Arguments) -> str:
-    """The plate in which all observations are, one a row."""
+    """Return the plate that holds all observations, one per row."""
     sizes = {name: site["args"][0] for name, site in sites.items() if site["type"] == "plate"}
     if asked is not None and asked not in sizes:
-        raise ModelError(f"plate={asked!r} is no plate of the model. Valid: {quote_names(sizes)}. Pass one of them.")
+        raise ModelError(f"plate={asked!r} is not a plate of the model. Valid: {quote_names(sizes)}. Pass one of them.")
     fits = [name for name, size in sizes.items() if (size == count if asked is None else name == asked)]
     observed = {name: site for name, site in sites.items() if site["type"] == "sample" and site["is_observed"]}
     within = {
@@ -335,7 +347,7 @@ def find_row_plate(sites: Sites, count: int, asked: str | None, arguments: Argum
             where = f"in plates of the sizes {around}" if around else "in no plate"
             raise ModelError(
                 f"{name!r} is observed {where}, outside of a plate over the {count} rows of data. Put it into "
-                f"`with numpyro.plate('rows', len({next(iter(arguments.names), 'y')})):`; a fact that is no row is "
+                f"`with numpyro.plate('rows', len({next(iter(arguments.names), 'y')})):`; a fact that is not a row is "
                 "a numpyro.factor."
             )
     common = [plate for plate in fits if all(plate in plates for plates in within.values())]
@@ -354,7 +366,7 @@ def find_row_plate(sites: Sites, count: int, asked: str | None, arguments: Argum
 
 
 def refuse_numpyro_sites(sites: Sites, plate: str) -> None:
-    """Sites that no θ of fixed length can hold, or no kernel can move."""
+    """Refuse sites that no θ of fixed length can hold, or no kernel can move."""
     for name, site in sites.items():
         if site["type"] == "plate" and name != plate and site["args"][1] not in (None, site["args"][0]):
             raise ModelError(
@@ -369,7 +381,7 @@ def refuse_numpyro_sites(sites: Sites, plate: str) -> None:
             continue
         if find_plate_axis(site, plate) is not None:
             raise ModelError(
-                f"{name!r} is a latent variable inside the plate {plate!r}, so that there is one for each row. lwa "
+                f"{name!r} is a latent variable inside the plate {plate!r}, with one value for each row. lwa "
                 "reads some rows at a time: sum or integrate it out, as in dist.MixtureSameFamily, or move it out of "
                 "the plate. If it is to be observed, pass data with a column for the argument in its obs=."
             )
@@ -380,7 +392,7 @@ def refuse_numpyro_sites(sites: Sites, plate: str) -> None:
             )
 
 
-def require_fixed_shapes(starts: Mapping[str, Any], whole: Sites, single: Mapping[str, tuple[int, ...]]) -> None:
+def require_fixed_shapes(starts: Starts, whole: Sites, single: Mapping[str, tuple[int, ...]]) -> None:
     """Refuse parameters that are as long as the data."""
     for name, (values, _) in starts.items():
         few, all_rows, one = values.shape[1:], jnp.shape(whole[name]["value"]), single[name]
@@ -391,10 +403,10 @@ def require_fixed_shapes(starts: Mapping[str, Any], whole: Sites, single: Mappin
             )
 
 
-def find_site_constraint(name: str, supports: Any, traced: Any) -> Any:
-    """The constraint of a latent site, None for real numbers; refuses one that is another at another θ.
+def find_site_constraint(name: str, supports: Constraint, traced: Constraint) -> Constraint:
+    """Return the constraint of a latent site, None for real numbers; refuse one that changes with θ.
 
-    `traced` is the same, but for bounds that JAX traced, and kept where it has none: NumPyro maps its own best.
+    `traced` is the same, but for bounds that JAX traced. It is kept if it has none: NumPyro maps its own best.
     """
     one, other = (jax.tree.map(lambda leaf, k=k: leaf[k], supports) for k in range(2))
     if not all(map(is_same, jax.tree.leaves(one), jax.tree.leaves(other))):
@@ -407,13 +419,13 @@ def find_site_constraint(name: str, supports: Any, traced: Any) -> Any:
     return None if found == numpyro_constraints.real else found
 
 
-def unwrap(support: Any) -> Any:
-    """The constraint of each entry, vector or matrix: `lwa.Model` takes all leading axes as so many of them."""
+def unwrap(support: Constraint) -> Constraint:
+    """Return the constraint of each entry, vector or matrix: `lwa.Model` takes all leading axes as so many of them."""
     return getattr(support, "base_constraint", support)
 
 
 def name_axes(sites: Sites, names: Sequence[str]) -> dict[str, list[str]]:
-    """Axes of sites by their plates; those of no plate as ArviZ calls them."""
+    """Return names of the sites' axes, after their plates; others as ArviZ calls them."""
     named: dict[str, list[str]] = {}
     for name in names:
         site, shape = sites[name], jnp.shape(sites[name]["value"])

@@ -1,25 +1,24 @@
-"""PyMC models as they are."""
+"""PyMC models, adapted if PyMC is installed."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from lwa.errors import InputError
 from lwa.models.model import Model
 
 
-def from_pymc(model: Any, *, constants: Sequence[str] = ()) -> Model:
-    """A PyMC model as a `lwa.Model`, as it is written: log p(θ) + Σ_k log f(Y_k|θ) is its log density.
+def from_pymc(model: object, *, constants: Sequence[str] = ()) -> Model:
+    """Return a PyMC model as a `lwa.Model` with the same log density, log p(θ) + Σ_k log f(Y_k|θ).
 
     Rows are in `pm.Data`, the observed ones too: every container as long as the observations is a column of rows, and
-    others are constants. θ is a dict of the free variables, constrained as PyMC has them; kernels move PyMC's own
-    unconstrained values. Deterministic variables are in the results, but for those that depend on the rows.
+    others are constants. θ is a dict of the free variables, with PyMC's constraints; kernels move PyMC's own
+    unconstrained values. Results include deterministic variables, except those that depend on the rows.
 
     Parameters
     ----------
     model
         A `pymc.Model`.
     constants
-        Containers that are no rows, though as long as these.
+        Containers that are not rows, though as long as these.
 
     Returns
     -------
@@ -43,5 +42,7 @@ def from_pymc(model: Any, *, constants: Sequence[str] = ()) -> Model:
     try:
         from lwa.models.pymc_graphs import adapt_pymc
     except ImportError as error:
-        raise InputError(f"lwa.from_pymc needs PyMC, which is not there ({error}). pip install 'lwa[pymc]'.") from error
+        raise InputError(
+            f"lwa.from_pymc needs PyMC, which is not installed ({error}). Type pip install 'lwa[pymc]'."
+        ) from error
     return adapt_pymc(model, constants)

@@ -31,7 +31,7 @@ from lwa.models.sums import (
     Vectors,
     block_size,
 )
-from lwa.rows.slots import Columns, double, fill_up, repeat_to, to_rows
+from lwa.rows.slots import Columns, fill_up, repeat_to, to_float64, to_rows
 from lwa.rows.units import Stretch
 
 SCORE_EVALUATIONS = 2**20
@@ -99,13 +99,13 @@ class JaxLikelihood:
         self, theta: Vector, units: Stretch, size: int, *, curvature: bool
     ) -> Float64[np.ndarray, "steps c"]:
         """Return the derivatives of each scored step of at most `size` units."""
-        filled = jax.tree.map(double, repeat_to(units, size))
+        filled = jax.tree.map(to_float64, repeat_to(units, size))
         found = np.asarray(step_derivatives(self.model, theta, filled, curvature=curvature))
         return found[: len(units.scored)][units.scored]
 
     def score_steps(self, theta: Vector, batch: PyTree) -> Float64[np.ndarray, "m d"]:
         """Return ∇ℓ_k of each step of one sequence."""
-        return np.asarray(step_scores(self.model, theta, jax.tree.map(double, batch)))
+        return np.asarray(step_scores(self.model, theta, jax.tree.map(to_float64, batch)))
 
     def whiten_curvatures(self, theta: Vector, batch: PyTree, factor: Matrix) -> Float64[np.ndarray, "m d d"]:
         """Return -Fᵀ ∇²ℓ_k F of each row."""
@@ -116,7 +116,7 @@ class JaxLikelihood:
     ) -> tuple[RowNumbers, NDArray[np.int64]]:
         """Return h_k = Σ_j |f_jᵀ ∇²ℓ_k f_j| over the columns of F, and the j of the largest, of each row."""
         rows = len(jax.tree.leaves(batch)[0])
-        found, most = sizes_along(self.model, theta, jax.tree.map(double, repeat_to(batch, size)), factor)
+        found, most = sizes_along(self.model, theta, jax.tree.map(to_float64, repeat_to(batch, size)), factor)
         return np.asarray(found)[:rows], np.asarray(most)[:rows]
 
     def fill(self, batch: PyTree, size: int) -> PyTree:

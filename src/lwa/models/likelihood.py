@@ -23,7 +23,7 @@ from lwa.models.sums import (
     Vectors,
 )
 from lwa.rows.passes import count_unit_rows
-from lwa.rows.slots import double
+from lwa.rows.slots import to_float64
 from lwa.rows.units import Stretch
 
 CHEAP_WIDTH = 200
@@ -121,7 +121,7 @@ def compute_in_parts(
     Parts are filled up to one size, so that one program serves the first subsets and every page of candidates. If rows
     are costly to differentiate, they are filled up to the next power of two instead.
     """
-    batch = jax.tree.map(double, batch)
+    batch = jax.tree.map(to_float64, batch)
     m, length = len(jax.tree.leaves(batch)[0]), count_unit_rows(batch)
     part = max(1, int(np.clip(PART_NUMBERS // width, 64, PART_ROWS)) // length)
     if width > CHEAP_WIDTH:

@@ -35,7 +35,7 @@ def sum_over_units(log_likelihood: LogLikelihood, theta: PyTree, units: Stretch)
     A window's sum is a large number of which differences matter.
     """
 
-    def one(rows: PyTree, scored: Array) -> Array:
+    def one(rows: PyTree, scored: Array | NDArray[np.bool_]) -> Array:
         return jnp.where(scored, log_likelihood(theta, rows), 0.0).sum(dtype=jnp.float64)
 
     return jax.vmap(one)(units.rows, units.scored)
@@ -43,17 +43,17 @@ def sum_over_units(log_likelihood: LogLikelihood, theta: PyTree, units: Stretch)
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """What is to be inferred: f(Y_k|θ), p(θ) and where θ lives.
+    """A log-likelihood per row, a log prior and the shape of θ: f(Y_k|θ), p(θ) and θ's support.
 
     Parameters
     ----------
     log_likelihood
         `(theta, rows) -> (n,)`: log f(Y_k|θ) of each row, written with `jax.numpy`, or in any Python: NumPy, SciPy, C.
-        What JAX cannot trace is called with NumPy's float64 arrays, one θ at a time, and differentiated numerically;
-        it should return -inf, not raise, where θ has no density: whatever it raises ends the run.
-        `rows` is shaped as the data: an array, or a dict of arrays, of any number of rows. Where they are ordered or
-        come in groups, it is called with consecutive steps of one series or the rows of one group, and a term may
-        depend on the rows before it: log f(Y_k|Y_1, …, Y_{k-1}, θ).
+        A function that JAX cannot trace is called with NumPy's float64 arrays, one θ at a time, and differentiated
+        numerically. It should return -inf, not raise, if θ has no density: an exception ends the run.
+        `rows` is shaped as the data: an array, or a dict of arrays, of any number of rows. If rows are ordered or come
+        in groups, it is called with consecutive steps of one series or the rows of one group, and a term may depend on
+        the rows before it: log f(Y_k|Y_1, …, Y_{k-1}, θ).
     log_prior
         `theta -> scalar`: log p(θ), up to a constant: a density of θ as you write it, constrained or not.
     init
@@ -61,28 +61,29 @@ class Model:
     prior_draw
         `key -> theta`, to start each chain from its own draw of the prior.
     constraints
-        Where parameters live, by name: `"positive"`, `"unit_interval"`, `"simplex"`, `"ordered"`, `"covariance"`,
-        `"correlation"`, `"lower_cholesky"` and others, or NumPyro's own, such as
-        `numpyro.distributions.constraints.interval(0, 2)`; any real numbers where nothing is said. Of an array, each
-        entry is positive, each vector along the last axis a simplex, each matrix of the last two a covariance.
-        Kernels move an unconstrained vector: lwa maps it and adds the logarithm of the Jacobian to `log_prior`. A
-        density of a simplex is one of all its entries but the last, of a covariance one of its lower triangle.
+        Constraints by parameter name: `"positive"`, `"unit_interval"`, `"simplex"`, `"ordered"`, `"covariance"`,
+        `"correlation"`, `"lower_cholesky"` and others, or a NumPyro constraint, such as
+        `numpyro.distributions.constraints.interval(0, 2)`. A parameter without one may be any real number. In an
+        array, each entry is positive, each vector along the last axis a simplex, each matrix of the last two axes a
+        covariance. Kernels move an unconstrained vector: lwa maps it and adds the logarithm of the Jacobian to
+        `log_prior`. The density of a simplex is that of all entries but the last, the density of a covariance that of
+        its lower triangle.
     ordered
         Whether rows are a sequence, of which subsets are contiguous windows: True, or the column that holds the time,
-        which must ascend. Several series are told apart by `groups`, or passed as a list.
+        which must ascend. Pass several series as a list, or name them by `groups`.
     groups
-        The column that tells groups (or series) of rows apart, by name or position: U is a set of whole groups, and
-        `subset_size` counts them. Rows of a group keep the order of the data.
+        The column that names the group (or series) of each row, by name or position: subsets are sets of whole groups,
+        and `subset_size` counts groups. Rows of a group keep the order of the data.
     dims, coords
-        Names of the parameters' axes and their labels, as ArviZ has them; those of `derived` too.
+        Names of the axes of parameters and of `derived`, and their labels, as in ArviZ.
     derived
-        `theta -> dict`, in JAX: functions of θ by name, found once the draws are there and shown beside the parameters.
+        `theta -> dict`, in JAX: functions of θ by name, computed from the draws and shown beside the parameters.
     predictors
-        For a model whose rows see θ through a few linear predictors, as those of `lwa.glm` do: what they are, so that
-        derivatives in many parameters are cheap.
+        For a model whose rows depend on θ through a few linear predictors, as those of `lwa.glm` do: the predictors, so
+        that derivatives in many parameters are cheap.
     recursion
-        For ordered rows: `log_likelihood` once more, one row after the other, as a `lwa.models.Recursion(start, step)`,
-        so that a GPU can run through thousands of windows side by side. `lwa.arma` has one.
+        For ordered rows: `log_likelihood` one row at a time, as a `lwa.models.Recursion(start, step)`, so that a GPU
+        can run through thousands of windows side by side. `lwa.arma` has one.
 
     Examples
     --------
@@ -104,7 +105,7 @@ class Model:
     >>> model.scalar_names
     ['log(sigma)']
 
-    A likelihood of SciPy, which is no JAX:
+    A likelihood from SciPy, which is not JAX:
 
     >>> from scipy import stats
     >>> model = lwa.Model(lambda mu, y: stats.t.logpdf(y, df=4, loc=mu), lambda mu: -0.5 * mu**2, init=0.0)
@@ -129,7 +130,7 @@ class Model:
     sum_units = staticmethod(sum_over_units)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be a model before any data is read."""
+        """Refuse invalid arguments before any data are read."""
         for name in ("log_likelihood", "log_prior"):
             if not callable(getattr(self, name)):
                 raise ModelError(f"{name}={getattr(self, name)!r} is not a function. Pass a function of theta.")
@@ -138,11 +139,11 @@ class Model:
         if self.prior_draw is not None and not callable(self.prior_draw):
             raise ModelError(f"prior_draw={self.prior_draw!r} is not a function. Pass key -> theta, or leave it out.")
         if self.recursion is not None and not isinstance(self.recursion, Recursion):
-            raise ModelError(f"recursion={self.recursion!r} is no recursion. Pass lwa.models.Recursion(start, step).")
+            raise ModelError(f"recursion={self.recursion!r} is not one. Pass lwa.models.Recursion(start, step).")
         for name in ("ordered", "groups"):
             column = getattr(self, name)
             if not isinstance(column, bool | str | int | None) or (name == "groups" and isinstance(column, bool)):
-                raise ModelError(f"{name}={column!r} is no column. Pass its name, or its position.")
+                raise ModelError(f"{name}={column!r} is not a column. Pass its name, or its position.")
         if self.dimension == 0:
             raise ModelError(f"init={self.init!r} holds no parameter. Pass a theta such as {{'beta': jnp.zeros(3)}}.")
         if self.constrained:
@@ -150,7 +151,7 @@ class Model:
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The parameters by name, in the order of the flat vector."""
+        """Shapes of the parameters by name, in the order of the flat vector."""
         leaves = jax.tree_util.tree_flatten_with_path(self.init)[0]
         shapes: dict[str, tuple[int, ...]] = {}
         for path, leaf in leaves:
@@ -165,7 +166,7 @@ class Model:
 
     @cached_property
     def supports(self) -> dict[str, Support]:
-        """Where each parameter lives, by name."""
+        """The support of each parameter, by name."""
         return find_supports(self.shapes, self.constraints)
 
     @cached_property

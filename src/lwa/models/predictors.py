@@ -1,7 +1,7 @@
-"""Log-likelihoods that see θ through a few numbers a row, each linear in θ: z_k = Z_k θ.
+"""Log-likelihoods that depend on θ through a few numbers per row, each linear in θ: z_k = Z_k θ.
 
-Of such a model gradient and curvature need no derivative in each of d parameters: ∇²ℓ_k = Z_kᵀ h_k Z_k with a small
-h_k, and Z_k is mostly zeros where a factor has many levels.
+Gradient and curvature of such a model need no derivative in each of d parameters: ∇²ℓ_k = Z_kᵀ h_k Z_k with a small
+h_k, and Z_k is mostly zeros if a factor has many levels.
 """
 
 from abc import ABC, abstractmethod
@@ -15,23 +15,23 @@ from lwa.models.sums import Sums
 
 
 class Predictors(ABC):
-    """What a model may know of its own rows; θ is the flat, unconstrained vector."""
+    """Linear predictors of a model's rows; θ is the flat, unconstrained vector."""
 
     @abstractmethod
     def at(self, theta: Array, rows: PyTree) -> Array:
-        """z of each row, `(n, m)`: linear in θ, but for an offset. Of many θ, `(d, M)`, those of each: `(n, m, M)`."""
+        """Return z of each row, `(n, m)`, linear in θ but for an offset; for many θ, `(d, M)`, it is `(n, m, M)`."""
 
     @abstractmethod
     def terms(self, z: Array, rows: PyTree) -> Array:
-        """log f(Y_k|z_k) of each row, `(n,)`; of z `(n, m, M)`, with rows that have a last axis more, `(n, M)`."""
+        """Return log f(Y_k|z_k), `(n,)`; for z `(n, m, M)`, and rows with one more axis, it is `(n, M)`."""
 
     @abstractmethod
     def gram(self, h: Array, rows: PyTree) -> Array:
-        """Σ Z_kᵀ h_k Z_k, `(d, d)`, of h `(n, m, m)`."""
+        """Return Σ Z_kᵀ h_k Z_k, `(d, d)`, for h `(n, m, m)`."""
 
 
 def differentiate_terms(predictors: Predictors, z: Array, rows: PyTree) -> tuple[Array, Array, Array]:
-    """ℓ_k, and its gradient `(n, m)` and negative Hessian `(n, m, m)` in z_k: a row's term depends on no other's z."""
+    """Return ℓ_k, its gradient `(n, m)` and negative Hessian `(n, m, m)` in z_k. No term depends on another row's z."""
 
     def slope(z: Array) -> Array:
         return jax.grad(lambda z: predictors.terms(z, rows).sum())(z)
@@ -42,7 +42,7 @@ def differentiate_terms(predictors: Predictors, z: Array, rows: PyTree) -> tuple
 
 
 def sum_terms(predictors: Predictors, theta: Array, rows: PyTree, counts: Array) -> Sums[Array]:
-    """Value, gradient and negative Hessian of Σ c_k ℓ_k; a row that counts 0 adds nothing, whatever it holds."""
+    """Return value, gradient and negative Hessian of Σ c_k ℓ_k; a row that counts 0 adds nothing, whatever it holds."""
     z, pull = jax.vjp(lambda theta: predictors.at(theta, rows), theta)
     values, slopes, bends = differentiate_terms(predictors, z, rows)
 
@@ -54,19 +54,21 @@ def sum_terms(predictors: Predictors, theta: Array, rows: PyTree, counts: Array)
 
 
 def lay_side_by_side(predictors: Predictors, thetas: Array, rows: PyTree) -> tuple[Array, PyTree]:
-    """z of many θ, `(n, m, M)`, and the rows with an axis for them: a row then finds its coefficients of all θ in one
-    place, and adds to all of them at once."""
+    """Return z of many θ, `(n, m, M)`, and the rows with an axis for them.
+
+    A row then finds its coefficients of all θ in one place, and adds to all of them at once.
+    """
     return predictors.at(thetas.T, rows), jax.tree.map(lambda leaf: leaf[..., None], rows)
 
 
 def sum_values(predictors: Predictors, thetas: Array, *, rows: PyTree, counted: Array) -> Array:
-    """Σ ℓ_k at many θ, `(M,)`, over the rows that are counted, in float64."""
+    """Return Σ ℓ_k at many θ, `(M,)`, over the rows that are counted, in float64."""
     z, wide = lay_side_by_side(predictors, thetas, rows)
     return jnp.where(counted[:, None], predictors.terms(z, wide), 0.0).sum(0, dtype=jnp.float64)
 
 
 def sum_gradients(predictors: Predictors, thetas: Array, *, rows: PyTree, counted: Array) -> Array:
-    """Σ ∇ℓ_k at many θ, `(M, d)`, over the rows that are counted."""
+    """Return Σ ∇ℓ_k at many θ, `(M, d)`, over the rows that are counted."""
     z, wide = lay_side_by_side(predictors, thetas, rows)
 
     def total(z: Array) -> Array:

@@ -1,6 +1,7 @@
-"""PyMC's graphs of log probabilities as JAX functions, with rows in the place of `pm.Data`."""
+"""PyMC's graphs of log probabilities as JAX functions, with rows in place of `pm.Data`."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pymc
 from jax import Array
+from jaxtyping import PyTree
 from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import Transform
 from pymc.distributions.transforms import log, logodds
@@ -29,20 +31,37 @@ from pytensor.tensor.random.op import RandomVariable
 from lwa.errors import ModelError
 from lwa.models.check import report_user_errors
 from lwa.models.model import Model
-from lwa.models.precision import precision_kept
 from lwa.models.rowwise import ROWWISE_ROWS, find_derived_names, quote_names, take_few_and_last
 from lwa.rows import as_rows
 
-with precision_kept():
+
+@contextmanager
+def keep_precision() -> Iterator[None]:
+    """Restore JAX's precision: PyTensor sets it for the whole process when its JAX functions are imported."""
+    with ThreadPoolExecutor(1) as another:  # a new thread sees what is set for the process, whatever `with` we are in
+        before = another.submit(lambda: jax.config.jax_enable_x64).result()
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_x64", before)  # type: ignore[no-untyped-call]
+
+
+with keep_precision():
     from pytensor.link.jax.dispatch.basic import jax_funcify
 
-PYTENSOR_MODE: Any = JAX
-PYTENSOR_REWRITES = PYTENSOR_MODE.including("local_check_parameter_to_ninf_switch").optimizer
-"""PyTensor's for JAX, which cannot raise on values: where a parameter is out of its range the density is zero."""
+PYTENSOR_REWRITES = JAX.including("local_check_parameter_to_ninf_switch").optimizer  # type: ignore[no-untyped-call]
+"""PyTensor's for JAX, which cannot raise on values: the density is zero if a parameter is out of its range."""
+
+type Graph = Any
+"""A variable of PyTensor."""
+type Container = Any
+"""A `pm.Data`: a variable that holds an array."""
+type GraphFunction = Callable[..., Sequence[Array]]
+"""A graph as a JAX function of its inputs."""
 
 
-def adapt_pymc(model: Any, constants: Sequence[str]) -> Model:
-    """`lwa.from_pymc`, where PyMC is installed."""
+def adapt_pymc(model: object, constants: Sequence[str]) -> Model:
+    """Return `lwa.from_pymc(model)`."""
     if not isinstance(model, pymc.Model):
         raise ModelError(f"model is of type {type(model).__name__}. Pass a pymc.Model.")
     refuse_pymc_variables(model)
@@ -51,7 +70,7 @@ def adapt_pymc(model: Any, constants: Sequence[str]) -> Model:
     start = make_initial_point_fn(model=model, return_transformed=False)(0)
     init = {variable.name: np.asarray(start[variable.name], np.float64) for variable in model.free_RVs}
     with jax.enable_x64(True):
-        adapted = PymcAdapter.of(model, columns, last)
+        adapted = PymcAdapter.build(model, columns, last)
         require_any_row_count(adapted, init, few, len(next(iter(columns.values())).get_value(borrow=True)))
         derived = find_derived_names(adapted, init, few, last, report_graph_errors)
         supports = {variable.name: find_pymc_constraint(model, variable) for variable in model.free_RVs}
@@ -76,77 +95,77 @@ def adapt_pymc(model: Any, constants: Sequence[str]) -> Model:
 class PymcAdapter:
     """A PyMC model as functions of θ and rows."""
 
-    terms: Callable[..., Any]  # of each observed variable, elementwise
-    prior: Callable[..., Any]
-    values: Callable[..., Any]  # of the deterministic variables
+    terms: GraphFunction  # of each observed variable, elementwise
+    prior: GraphFunction
+    values: GraphFunction  # of the deterministic variables
     parameters: tuple[str, ...]
     columns: tuple[str, ...]
     deterministics: tuple[str, ...]
-    row: Any  # one row, for what does not depend on rows
+    row: PyTree  # one row, for what does not depend on rows
 
     @classmethod
-    def of(cls, model: Any, columns: Mapping[str, Any], row: Any) -> "PymcAdapter":
-        """With constrained values: `lwa.Model` maps to them, and adds the Jacobian."""
+    def build(cls, model: pymc.Model, columns: Mapping[str, Container], row: PyTree) -> "PymcAdapter":
+        """Return functions of constrained values: `lwa.Model` maps to them, and adds the Jacobian."""
         inputs = {name: held.type(name=name) for name, held in columns.items()}
         replaced = {held: inputs[name] for name, held in columns.items()}
         free, observed = model.free_RVs, model.observed_RVs
         values = {variable: variable.type(name=variable.name) for variable in free}
         given = values | {variable: model.rvs_to_values[variable] for variable in observed}
 
-        def function(outputs: Sequence[Any]) -> Callable[..., Any]:
+        def function(outputs: Sequence[Graph]) -> GraphFunction:
             return compile_graph([*values.values(), *inputs.values()], clone_replace(list(outputs), replaced))
 
-        def valued(graphs: Sequence[Any]) -> list[Any]:
+        def valued(graphs: Sequence[Graph]) -> list[Graph]:
             return list(replace_rvs_by_values(list(graphs), rvs_to_values=given)) if graphs else []
 
         log_density = partial(transformed_conditional_logp, rvs_to_values=given, rvs_to_transforms={})
         prior = [*log_density(free), *valued(model.potentials)]
         return cls(
-            function(log_density(observed)),
-            function([sum(part.sum() for part in prior)]),
-            function(valued(model.deterministics)),
-            tuple(variable.name for variable in free),
-            tuple(columns),
-            tuple(variable.name for variable in model.deterministics),
-            row,
+            terms=function(log_density(observed)),
+            prior=function([sum(part.sum() for part in prior)]),
+            values=function(valued(model.deterministics)),
+            parameters=tuple(variable.name for variable in free),
+            columns=tuple(columns),
+            deterministics=tuple(variable.name for variable in model.deterministics),
+            row=row,
         )
 
-    def log_likelihood(self, theta: Any, rows: Any) -> Array:
-        """The terms of what is observed, one a row."""
-        found = self.called(self.terms, theta, rows)
+    def log_likelihood(self, theta: PyTree, rows: PyTree) -> Array:
+        """Return the terms of what is observed, one per row."""
+        found = self.call(self.terms, theta, rows)
         total = sum(terms.sum(range(1, terms.ndim)) for terms in map(jnp.asarray, found))
         return jnp.asarray(total).astype(jnp.result_type(*jax.tree.leaves(theta)))
 
-    def log_prior(self, theta: Any, rows: Any = None) -> Array:
-        """Of all free variables and potentials."""
-        (total,) = self.called(self.prior, theta, self.row if rows is None else rows)
+    def log_prior(self, theta: PyTree, rows: PyTree = None) -> Array:
+        """Return the log density of all free variables and potentials."""
+        (total,) = self.call(self.prior, theta, self.row if rows is None else rows)
         return jnp.asarray(total).astype(jnp.result_type(*jax.tree.leaves(theta)))
 
-    def deterministic(self, theta: Any, rows: Any) -> dict[str, Array]:
-        """What the model calls deterministic."""
-        return dict(zip(self.deterministics, map(jnp.asarray, self.called(self.values, theta, rows)), strict=True))
+    def deterministic(self, theta: PyTree, rows: PyTree) -> dict[str, Array]:
+        """Return the values of the deterministic variables."""
+        return dict(zip(self.deterministics, map(jnp.asarray, self.call(self.values, theta, rows)), strict=True))
 
-    def derived(self, names: Sequence[str], theta: Any) -> dict[str, Array]:
-        """Some of it."""
+    def derived(self, names: Sequence[str], theta: PyTree) -> dict[str, Array]:
+        """Return the values of some deterministic variables."""
         found = self.deterministic(theta, self.row)
         return {name: found[name] for name in names}
 
-    def called(self, function: Callable[..., Any], theta: Any, rows: Any) -> Any:
-        """A function of PyTensor's, which takes arrays in their order."""
+    def call(self, function: GraphFunction, theta: PyTree, rows: PyTree) -> Sequence[Array]:
+        """Call a function of PyTensor's, which takes arrays in order."""
         if missing := [name for name in self.columns if name not in rows]:
             raise ModelError(
-                f"The rows have no column {missing[0]!r}; they have {quote_names(rows)}. Pass data with a column for each "
-                f"pm.Data of rows: {quote_names(self.columns)}."
+                f"The rows have no column {missing[0]!r}; they have {quote_names(rows)}. Pass data with a column for "
+                f"each pm.Data of rows: {quote_names(self.columns)}."
             )
         held = [jnp.asarray(theta[name]) for name in self.parameters]
         return function(*held, *(jnp.asarray(rows[name]) for name in self.columns))
 
 
-def compile_graph(inputs: Sequence[Any], outputs: Sequence[Any]) -> Callable[..., Any]:
-    """PyTensor's graph as a JAX function of its inputs, which gives a sequence."""
+def compile_graph(inputs: Iterable[Graph], outputs: Sequence[Graph]) -> GraphFunction:
+    """Return PyTensor's graph as a JAX function of its inputs, which returns a sequence."""
     if not outputs:
         return lambda *_: ()
-    shared: list[Any] = [one for one in ancestors(outputs) if isinstance(one, SharedVariable)]
+    shared: list[Container] = [one for one in ancestors(outputs) if isinstance(one, SharedVariable)]
     fixed = clone_replace(list(outputs), {one: constant(one.get_value(borrow=True)) for one in shared})
     graph = FunctionGraph(inputs=list(inputs), outputs=fixed, clone=True)
     PYTENSOR_REWRITES.rewrite(graph)
@@ -154,51 +173,49 @@ def compile_graph(inputs: Sequence[Any], outputs: Sequence[Any]) -> Callable[...
 
 
 class PymcSupport(constraints.Constraint):  # type: ignore[misc]
-    """Where a variable of PyMC lives, by PyMC's own map."""
+    """The support of a PyMC variable, by PyMC's own map."""
 
     def __init__(self, event_dim: int, transform: "PymcTransform") -> None:
         self.event_dim, self.transform = event_dim, transform
 
-    def tree_flatten(self) -> Any:
-        """Nothing of it is an array."""
+    def tree_flatten(self) -> tuple[tuple[()], object]:
+        """Flatten to no arrays: nothing of it is one."""
         return (), ((), {"event_dim": self.event_dim, "transform": self.transform})
 
 
 class PymcTransform(Transform):  # type: ignore[misc]
     """PyMC's map of a variable from real numbers, of the one shape that the variable has."""
 
-    def __init__(
-        self, maps: tuple[Callable[..., Any], ...], free_shape: tuple[int, ...], shape: tuple[int, ...]
-    ) -> None:
+    def __init__(self, maps: tuple[GraphFunction, ...], free_shape: tuple[int, ...], shape: tuple[int, ...]) -> None:
         self.maps, self.free_shape, self.shape = tuple(maps), tuple(free_shape), tuple(shape)
 
-    def __call__(self, x: Any) -> Any:
-        """The variable."""
-        return self.mapped(0, x, self.free_shape)
+    def __call__(self, x: Array) -> Array:
+        """Return the variable at `x`."""
+        return self.map(0, x, self.free_shape)
 
-    def _inverse(self, y: Any) -> Any:
-        return self.mapped(1, y, self.shape)
+    def _inverse(self, y: Array) -> Array:
+        return self.map(1, y, self.shape)
 
-    def log_abs_det_jacobian(self, x: Any, y: Any, intermediates: Any = None) -> Any:
-        """Entry by entry where the map is."""
-        return self.mapped(2, x, self.free_shape)
+    def log_abs_det_jacobian(self, x: Array, y: Array, intermediates: object = None) -> Array:
+        """Return log |∂y/∂x|, entry by entry if the map is."""
+        return self.map(2, x, self.free_shape)
 
-    def mapped(self, which: int, values: Any, shape: tuple[int, ...]) -> Any:
-        """One of the maps, over any axes before those of the variable."""
+    def map(self, which: int, values: Array, shape: tuple[int, ...]) -> Array:
+        """Apply one of the maps over any axes before those of the variable."""
         lead = values.shape[: values.ndim - len(shape)]
         found = jax.vmap(lambda one: self.maps[which](one)[0])(values.reshape(-1, *shape))
         return found.reshape(*lead, *found.shape[1:])
 
-    def inverse_shape(self, shape: Any) -> tuple[int, ...]:
-        """Of the real numbers."""
+    def inverse_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of the real numbers."""
         return self.free_shape
 
-    def forward_shape(self, shape: Any) -> tuple[int, ...]:
-        """Of the variable."""
+    def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of the variable."""
         return self.shape
 
-    def tree_flatten(self) -> Any:
-        """Nothing of it is an array."""
+    def tree_flatten(self) -> tuple[tuple[()], object]:
+        """Flatten to no arrays: nothing of it is one."""
         return (), ((), {"maps": self.maps, "free_shape": self.free_shape, "shape": self.shape})
 
 
@@ -207,8 +224,8 @@ def _find_map(support: PymcSupport) -> PymcTransform:
     return support.transform
 
 
-def find_pymc_constraint(model: Any, variable: Any) -> Any:
-    """Where a free variable lives, None for real numbers; refuses a support that is another at another θ."""
+def find_pymc_constraint(model: pymc.Model, variable: Graph) -> PymcSupport | str | None:
+    """Return the constraint of a free variable, None for real numbers; refuse one that depends on other variables."""
     transform = model.rvs_to_transforms[variable]
     if transform is None:
         return None
@@ -225,22 +242,22 @@ def find_pymc_constraint(model: Any, variable: Any) -> Any:
         others = [one.name for one in ancestors([graph]) if one.owner and isinstance(one.owner.op, RandomVariable)]
         if others:
             raise ModelError(
-                f"The support of {variable.name!r} depends on {quote_names(others)}. Write it as a function of a variable "
-                "that has a support of its own: pm.Deterministic('x', scale * u) with u ~ pm.Uniform(0, 1)."
+                f"The support of {variable.name!r} depends on {quote_names(others)}. Write it as a function of a "
+                "variable that has a support of its own: pm.Deterministic('x', scale * u) with u ~ pm.Uniform(0, 1)."
             )
     point, shape = model.initial_point(0)[free.name], tuple(variable.shape.eval())
     maps = tuple(compile_graph([taken], [graph]) for taken, graph in graphs)
     return PymcSupport(len(shape), PymcTransform(maps, np.shape(point), shape))
 
 
-def refuse_pymc_variables(model: Any) -> None:
-    """Variables that no θ of fixed length can hold, or no kernel can move."""
+def refuse_pymc_variables(model: pymc.Model) -> None:
+    """Refuse variables that no θ of fixed length can hold, or no kernel can move."""
     if not model.observed_RVs:
-        raise ModelError("The model observes nothing. Pass observed=pm.Data('y', y) to a variable in it.")
+        raise ModelError("No variable of the model is observed. Pass observed=pm.Data('y', y) to a variable in it.")
     for variable in model.observed_RVs:
         if variable.name.endswith("_observed") and f"{variable.name[:-9]}_unobserved" in model.named_vars:
             raise ModelError(
-                f"{variable.name[:-9]!r} is observed in part, and PyMC imputes what is missing: one parameter for each "
+                f"{variable.name[:-9]!r} is partly observed, and PyMC imputes what is missing: one parameter for each "
                 "such row. Leave those rows out, or integrate what is missing out of the likelihood."
             )
         within = ancestors([model.rvs_to_values[variable], *variable.owner.inputs])
@@ -257,18 +274,18 @@ def refuse_pymc_variables(model: Any) -> None:
         )
 
 
-def find_columns(model: Any, constants: Sequence[str]) -> dict[str, Any]:
-    """The containers of rows by name: those that are as long as what is observed."""
+def find_columns(model: pymc.Model, constants: Sequence[str]) -> dict[str, Container]:
+    """Return the containers of rows by name: those that are as long as what is observed."""
     held = {one.name: one for one in model.data_vars}
     if unknown := [name for name in constants if name not in held]:
-        raise ModelError(f"constants names {unknown[0]!r}, which is no pm.Data. Valid: {quote_names(held)}.")
+        raise ModelError(f"constants names {unknown[0]!r}, which is not a pm.Data. Valid: {quote_names(held)}.")
     lengths = {}
     for variable in model.observed_RVs:
         value = model.rvs_to_values[variable]
         within = [name for name, one in held.items() if one in set(ancestors([value])) and name not in constants]
         if not within:
             raise ModelError(
-                f"What {variable.name!r} observes is in no pm.Data, so that it cannot be other rows. Pass observed="
+                f"What {variable.name!r} observes is in no pm.Data, so it cannot take other rows. Pass observed="
                 f"pm.Data('{variable.name}_rows', y), and its covariates as pm.Data too."
             )
         lengths[variable.name] = len(held[within[0]].get_value(borrow=True))
@@ -282,8 +299,8 @@ def find_columns(model: Any, constants: Sequence[str]) -> dict[str, Any]:
     return {name: held[name] for name, value in values.items() if value.ndim and len(value) == count}
 
 
-def require_any_row_count(adapted: PymcAdapter, init: Mapping[str, Any], few: Any, count: int) -> None:
-    """A model that works on all rows only."""
+def require_any_row_count(adapted: PymcAdapter, init: Mapping[str, PyTree], few: PyTree, count: int) -> None:
+    """Refuse a model that works on all rows only."""
     number = min(ROWWISE_ROWS, count)
     as_long = [name for name, value in init.items() if count in np.shape(value)]
     hint = f" {quote_names(as_long)} has an entry for each row: integrate it out." if as_long else ""
@@ -296,13 +313,13 @@ def require_any_row_count(adapted: PymcAdapter, init: Mapping[str, Any], few: An
         ) from error.__cause__
     if terms.shape != (number,):
         raise ModelError(
-            f"The observed variables have log probabilities of shape {terms.shape} for {number} rows of data; one a "
+            f"The observed variables have log probabilities of shape {terms.shape} for {number} rows of data; one per "
             f"row is expected.{hint} Put all that has the length of the rows into pm.Data, and leave it out of shapes."
         )
 
 
 @contextmanager
 def report_graph_errors(arguments: str) -> Iterator[None]:
-    """What the graph raises as a ModelError."""
+    """Raise what the graph raises as a ModelError."""
     with report_user_errors("The graph of the PyMC model", arguments):
         yield

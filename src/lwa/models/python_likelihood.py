@@ -178,7 +178,7 @@ class PythonLikelihood:
         return np.array([evaluate_prior(self.model, theta)])
 
     def measure_lengths(self, theta: Vector, rows: PyTree, directions: Vectors | None = None) -> RowNumbers:
-        """Return `find_lengths` of a few rows; the term of a unit is taken per row, which is as precise as a row's own."""
+        """Return `find_lengths` of a few rows; a unit's term is divided by its rows, and as precise as a row's term."""
         function, length = self.terms_of(choose_few(self.model, rows)), count_unit_rows(rows)
         return find_lengths(lambda theta: function(theta) / length, theta, directions)
 

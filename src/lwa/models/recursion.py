@@ -15,6 +15,10 @@ RECURSION_TOLERANCE = 1e-6
 """How close log-likelihoods must be, in float64, to be the same."""
 
 
+type Past = tuple[Array, ...]
+"""What is carried from row to row."""
+
+
 class Recursion(NamedTuple):
     """The log-likelihood of a sequence, one row at a time: the same numbers as `log_likelihood`.
 
@@ -36,19 +40,23 @@ class Recursion(NamedTuple):
     """
 
     start: Callable[[PyTree, PyTree], tuple[Array, ...]]  # theta, the first row -> what is remembered before it
-    step: Callable[[PyTree, tuple[Array, ...], PyTree], tuple[tuple[Array, ...], Array]]  # θ, that, a row -> that, log f
+    step: Callable[
+        [PyTree, tuple[Array, ...], PyTree], tuple[tuple[Array, ...], Array]
+    ]  # θ, that, a row -> that, log f
 
     def along(self, theta: PyTree, rows: PyTree) -> Array:
         """Return log f(Y_k | Y_1, …, Y_{k-1}) of each row."""
         first = jax.tree.map(lambda leaf: leaf[0], rows)
 
-        def step(remembered: tuple[Array, ...], row: PyTree) -> tuple[tuple[Array, ...], Array]:
-            return self.step(theta, remembered, row)
+        def step(past: Past, row: PyTree) -> tuple[Past, Array]:
+            return self.step(theta, past, row)
 
         return jax.lax.scan(step, self.start(theta, first), rows)[1]
 
 
-def require_agreement(recursion: Recursion, terms: Callable[[PyTree, PyTree], Array], theta: PyTree, rows: PyTree) -> None:
+def require_agreement(
+    recursion: Recursion, terms: Callable[[PyTree, PyTree], Array], theta: PyTree, rows: PyTree
+) -> None:
     """Refuse a recursion that differs from the log-likelihood, `terms`, on a few rows.
 
     Both run on the CPU, where so short a program is compiled soonest, unless JAX has no CPU backend.

@@ -38,7 +38,11 @@ def take_few_and_last(rows: Rows) -> tuple[Batch, Batch]:
 
 
 def find_derived_names(
-    model: AdaptedFunctions, init: PyTree, few: PyTree, last: PyTree, report_errors: Callable[[str], AbstractContextManager[None]]
+    model: AdaptedFunctions,
+    init: PyTree,
+    few: PyTree,
+    last: PyTree,
+    report_errors: Callable[[str], AbstractContextManager[None]],
 ) -> list[str]:
     """Return the names of deterministic values that depend on no row.
 
@@ -76,6 +80,6 @@ def is_same(one: ArrayLike, other: ArrayLike) -> bool:
     )
 
 
-def quote_names(names: Iterable[str]) -> str:
+def quote_names(names: Iterable[object]) -> str:
     """Return names in quotes, for messages."""
     return ", ".join(map(repr, names)) or "none"

@@ -8,7 +8,9 @@ from jax import Array
 from jaxtyping import Float64, PyTree
 from numpy.typing import NDArray
 
+from lwa.rows import Rows
 from lwa.rows.passes import count_unit_rows, floor_power_of_two
+from lwa.rows.units import AnyBatch
 
 type Vector = Float64[np.ndarray, " d"]
 """A flat θ, or one number per parameter."""
@@ -73,7 +75,7 @@ type NumpyScores = ScoreSums[NDArray[np.float64]]
 type AnyScores = ScoreSums[Array] | NumpyScores
 
 
-def block_size(of: object) -> int:
+def block_size(of: Rows | AnyBatch) -> int:
     """Return how many rows, or units of several rows, one compiled evaluation takes."""
     length = count_unit_rows(of)
     return BLOCK_ROWS if length == 1 else floor_power_of_two(UNIT_ROWS // length)

@@ -5,7 +5,7 @@ The maps and their Jacobians are NumPyro's, which is loaded only if a model has 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,10 @@ from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
 from lwa.errors import ModelError
+
+if TYPE_CHECKING:
+    from numpyro.distributions.constraints import Constraint
+    from numpyro.distributions.transforms import Transform
 
 CONSTRAINTS = {
     "real": ("real", "any real numbers"),
@@ -51,25 +55,6 @@ SUPPORT_ROUNDING = 1e-5
 """How far values may be from their support, as a share of the event's size: draws may come in float32."""
 
 
-class ConstraintLike(Protocol):
-    """NumPyro's constraint of a parameter."""
-
-    event_dim: int
-
-
-class Transform(Protocol):
-    """NumPyro's map from real numbers onto a constraint's values."""
-
-    def __call__(self, x: Array) -> Array:
-        """Return the values at `x`."""
-
-    def inv(self, y: Array) -> Array:
-        """Return the real numbers of values."""
-
-    def log_abs_det_jacobian(self, x: Array, y: Array) -> Array:
-        """Return log |∂y/∂x|."""
-
-
 @dataclass(frozen=True, eq=False)
 class Support:
     """The support of one parameter; `transform` maps real numbers in an array of `free_shape` onto it."""
@@ -77,8 +62,8 @@ class Support:
     shape: tuple[int, ...]
     free_shape: tuple[int, ...]
     words: str
-    constraint: ConstraintLike | None = None  # None for real numbers, which nothing maps
-    transform: Transform | None = None
+    constraint: "Constraint | None" = None  # None for real numbers, which nothing maps
+    transform: "Transform | None" = None
 
     @property
     def is_mapped(self) -> bool:
@@ -146,7 +131,7 @@ class Support:
         )
 
 
-def invert(transform: Transform, values: Array) -> Array:
+def invert(transform: "Transform", values: Array) -> Array:
     """Return the real numbers that a transform maps to these values."""
     from numpyro.distributions.transforms import StickBreakingTransform
 

@@ -1,4 +1,4 @@
-"""The other algorithms that the paper names, one paper a file, on equal terms: the same model, data and counts."""
+"""The other algorithms that the paper names, one file per paper, on equal terms: same model, data and counts."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lwa.rivals.sampling import sample
     from lwa.rivals.sgld import SGLD
 
-_HOME = {
+_RIVAL_MODULES = {
     "Austerity": "austerity",
     "Confidence": "confidence",
     "DelayedAcceptance": "delayed_acceptance",
@@ -47,7 +47,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a rival when it is asked for."""
-    if name in _HOME:
-        return getattr(import_module(f"lwa.rivals.{_HOME[name]}"), name)
+    """Import a rival on first use."""
+    if name in _RIVAL_MODULES:
+        return getattr(import_module(f"lwa.rivals.{_RIVAL_MODULES[name]}"), name)
     raise AttributeError(f"module 'lwa.rivals' has no attribute {name!r}. Public names: {', '.join(__all__)}.")

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float64, Int, Int64
 from lwa.errors import InputError
 from lwa.kernels.kernel import Tuning, accepts, choose
 from lwa.rivals.problem import RivalProblem
-from lwa.rivals.rival import Info, Rival, init_walk, propose
+from lwa.rivals.rival import Decision, Info, Rival, init_walk, propose
 from lwa.user.validate import is_real
 
 
@@ -101,12 +101,6 @@ class DelayedAcceptance(Rival):
         done = lax.while_loop(may_go_on, read, first)
         accept = done.alive
         theta, prior, blocks = choose(accept, (proposed, prior, done.values), (state.theta, state.prior, state.blocks))
-        info = Info(
-            acceptance=accept.astype(jnp.float64),
-            accepted=accept,
-            invalid=done.invalid,
-            rows=ends[done.block - 1],
-            lp=prior + blocks.sum(),
-            extra={"blocks": done.block},
-        )
+        decision = Decision(accept.astype(jnp.float64), accept, done.invalid)
+        info = Info(*decision, rows=ends[done.block - 1], lp=prior + blocks.sum(), extra={"blocks": done.block})
         return State(theta, prior, blocks, state.walk), info

@@ -12,10 +12,10 @@ from jaxtyping import Bool, Float64, Int, Int64
 from numpy.typing import NDArray
 
 from lwa.errors import InputError
-from lwa.kernels.kernel import Tuning, acceptance_probability, accepts, choose
+from lwa.kernels.kernel import Tuning, accepts, choose
 from lwa.rivals.bounds import CollapsedBounds, RowBound, collapse, expected_gap, find_gaps, require_bound, sum_bounds
 from lwa.rivals.problem import RivalProblem
-from lwa.rivals.rival import Info, Rival, Setting, init_walk, propose
+from lwa.rivals.rival import Info, Rival, Setting, accept_or_reject, init_walk, propose
 from lwa.user.validate import require_share
 
 ROWS_PER_CHUNK = 128
@@ -185,21 +185,11 @@ class Firefly(Rival):
         log_odds, bright, broken = lax.fori_loop(0, count_chunks(state.n_bright), read, none)
         dark = self.dark(proposed, problem)
         new = dark + bright
-        invalid = ~(new < jnp.inf)
-        log_ratio = jnp.where(invalid, -jnp.inf, new - state.dark - state.bright + log_hastings)
-        accept = accepts(log_u, log_ratio)
-        theta, dark, bright, side = choose(
-            accept, (proposed, dark, bright, other), (state.theta, state.dark, state.bright, state.side)
-        )
+        decision = accept_or_reject(log_u, new - state.dark - state.bright + log_hastings, new)
+        here = (state.theta, state.dark, state.bright, state.side)
+        theta, dark, bright, side = choose(decision.accepted, (proposed, dark, bright, other), here)
         state = state._replace(theta=theta, dark=dark, bright=bright, side=side, log_odds=log_odds)
-        info = Info(
-            acceptance=acceptance_probability(log_ratio),
-            accepted=accept,
-            invalid=invalid,
-            rows=state.n_bright,
-            lp=jnp.asarray(jnp.nan),
-            extra={"broken_bounds": broken},
-        )
+        info = Info(*decision, rows=state.n_bright, lp=jnp.asarray(jnp.nan), extra={"broken_bounds": broken})
         return state, info
 
     def relight(self, key: Array, state: State, problem: RivalProblem) -> tuple[State, Array, Array]:

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float64
 
-from lwa.kernels.kernel import Tuning, acceptance_probability, accepts, choose
+from lwa.kernels.kernel import Tuning, choose
 from lwa.rivals.problem import RivalProblem
-from lwa.rivals.rival import Info, Rival, init_walk, propose
+from lwa.rivals.rival import Info, Rival, accept_or_reject, init_walk, propose
 
 
 class State(NamedTuple):
@@ -43,18 +43,9 @@ class Metropolis(Rival):
         """Propose, make one pass over all rows, accept or reject."""
         proposed, log_u, log_hastings = propose(key, state, problem)
         new = full_log_posterior(proposed, problem)
-        invalid = ~(new < jnp.inf)
-        log_ratio = jnp.where(invalid, -jnp.inf, new - state.lp + log_hastings)
-        accept = accepts(log_u, log_ratio)
-        theta, lp = choose(accept, (proposed, new), (state.theta, state.lp))
-        info = Info(
-            acceptance=acceptance_probability(log_ratio),
-            accepted=accept,
-            invalid=invalid,
-            rows=jnp.asarray(problem.length, jnp.int64),
-            lp=lp,
-            extra={},
-        )
+        decision = accept_or_reject(log_u, new - state.lp + log_hastings, new)
+        theta, lp = choose(decision.accepted, (proposed, new), (state.theta, state.lp))
+        info = Info(*decision, rows=jnp.asarray(problem.length, jnp.int64), lp=lp, extra={})
         return State(theta, lp, state.walk), info
 
 

@@ -8,11 +8,11 @@ from jax import Array, lax
 from jaxtyping import Float64
 
 from lwa.errors import InputError
-from lwa.kernels.kernel import acceptance_probability, accepts, choose
+from lwa.kernels.kernel import choose
 from lwa.rivals.permutation import permute
 from lwa.rivals.problem import RivalProblem
 from lwa.rivals.proxy import READS_PER_REMAINDER, find_remainders, sum_expansions
-from lwa.rivals.rival import Info, Rival, Walker, init_walk, propose
+from lwa.rivals.rival import Info, Rival, Walker, accept_or_reject, init_walk, propose
 from lwa.user.validate import is_real, require_positive, require_share, require_whole
 
 
@@ -80,18 +80,10 @@ class Noisy(Rival):
         """Propose, read a subset, accept or reject."""
         proposed, log_u, log_hastings = propose(key, state, problem)
         old, new = self.log_posteriors(key, (state.theta, proposed), problem)
-        invalid = ~(new < jnp.inf)
-        log_ratio = jnp.where(invalid, -jnp.inf, new - old + log_hastings)
-        accept = accepts(log_u, log_ratio)
-        info = Info(
-            acceptance=acceptance_probability(log_ratio),
-            accepted=accept,
-            invalid=invalid,
-            rows=jnp.asarray(2 * self.subset_size * (READS_PER_REMAINDER if self.proxy else 1), jnp.int64),
-            lp=jnp.asarray(jnp.nan),
-            extra={},
-        )
-        return Walker(choose(accept, proposed, state.theta), state.walk), info
+        decision = accept_or_reject(log_u, new - old + log_hastings, new)
+        reads = 2 * self.subset_size * (READS_PER_REMAINDER if self.proxy else 1)
+        info = Info(*decision, rows=jnp.asarray(reads, jnp.int64), lp=jnp.asarray(jnp.nan), extra={})
+        return Walker(choose(decision.accepted, proposed, state.theta), state.walk), info
 
     def log_posteriors(self, key: Array, thetas: tuple[Array, ...], problem: RivalProblem) -> tuple[Array, ...]:
         """Return log p + N/n Σ ℓ_k over the rows that belong to the key, at each θ."""

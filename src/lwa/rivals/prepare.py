@@ -80,7 +80,7 @@ def find_mode(
 
     def expand(layout: Data, start: NDArray[np.float64]) -> Reference:
         if reference is not None:
-            return expand_at(model, layout.full, flat(model, reference, "reference"))
+            return expand_at(model, layout.full, flatten_theta(model, reference, "reference"))
         return find_reference(
             model, layout.full, start, seed, lambda passes: display.show("mode", passes, passes, "passes over all rows")
         )
@@ -136,7 +136,7 @@ def find_rival_starts(
             draw = generator(seed, Purpose.START, chain).normal(size=model.dimension)
             return mode.theta + mode.factor @ draw
         if model.prior_draw is not None:
-            return flat(model, model.prior_draw(keys(seed, Purpose.START, [chain])[0]), "prior_draw")
+            return flatten_theta(model, model.prior_draw(keys(seed, Purpose.START, [chain])[0]), "prior_draw")
         return model.ravel(model.init)
 
     starts = np.stack([start(chain) for chain in range(chains)])

@@ -13,10 +13,10 @@ from jaxtyping import Float64, Int64
 from numpy.typing import NDArray
 
 from lwa.errors import InputError
-from lwa.kernels.kernel import Tuning, acceptance_probability, accepts, choose
+from lwa.kernels.kernel import Tuning, choose
 from lwa.rivals.problem import RivalProblem
 from lwa.rivals.proxy import READS_PER_REMAINDER, find_remainders, sum_expansions
-from lwa.rivals.rival import Info, Rival, init_walk, propose
+from lwa.rivals.rival import Info, Rival, accept_or_reject, init_walk, propose
 from lwa.user.validate import is_real, require_one_of, require_whole
 
 POISSON = np.cumsum([np.exp(-1.0) / math.factorial(k) for k in range(19)])
@@ -156,20 +156,12 @@ class PseudoMarginal(Rival):
         keys = jnp.where(anew, jax.random.split(refreshing, self.blocks), state.keys)
         found = self.estimate(proposed, keys, problem)
         new = problem.log_prior(proposed) + found.log
-        invalid = ~(new < jnp.inf)
-        log_ratio = jnp.where(invalid, -jnp.inf, new - state.lp + log_hastings)
-        accept = accepts(log_u, log_ratio)
+        decision = accept_or_reject(log_u, new - state.lp + log_hastings, new)
         there = State(theta=proposed, lp=new, sign=found.sign, variance=found.variance, keys=keys, walk=state.walk)
-        after = choose(accept, there, state)
-        info = Info(
-            acceptance=acceptance_probability(log_ratio),
-            accepted=accept,
-            invalid=invalid,
-            rows=found.minibatches * self.minibatch * READS_PER_REMAINDER,
-            lp=jnp.asarray(jnp.nan),
-            extra={"log_noise": jnp.sqrt(after.variance)} | ({"sign": after.sign} if self.exact else {}),
-        )
-        return after, info
+        after = choose(decision.accepted, there, state)
+        rows = found.minibatches * self.minibatch * READS_PER_REMAINDER
+        extra = {"log_noise": jnp.sqrt(after.variance)} | ({"sign": after.sign} if self.exact else {})
+        return after, Info(*decision, rows=rows, lp=jnp.asarray(jnp.nan), extra=extra)
 
     def estimate(self, theta: Float64[Array, " d"], keys: Array, problem: RivalProblem) -> LikelihoodEstimate:
         """Return Ẑ(θ) by these keys."""

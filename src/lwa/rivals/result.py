@@ -56,7 +56,7 @@ def build_result(run: RivalRun, outcome: RivalOutcome, seconds: float) -> Result
         "settings": {"method": as_plain(rival)} | {name: as_plain(value) for name, value in vars(plan).items()},
     }
     dims = {name: list(axes) for name, axes in (model.dims or {}).items()}
-    coords = {name: list(labels) for name, labels in (model.coords or {}).items()}
+    coords: dict[str, list[Any]] = {name: list(labels) for name, labels in (model.coords or {}).items()}
     unconstrained = None
     if model.constrained:
         unconstrained = model.free_by_name(theta)

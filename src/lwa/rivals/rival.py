@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lwa.kernels.autoregressive import Noise
 from lwa.kernels.blockwise import Blockwise
 from lwa.kernels.blockwise import Noise as BlockNoise
-from lwa.kernels.kernel import MetropolisKernel, Tuning
+from lwa.kernels.kernel import MetropolisKernel, Tuning, acceptance_probability, accepts
 from lwa.models.model import Model
 from lwa.rivals.problem import RivalProblem, always_compiled
 
@@ -127,6 +127,21 @@ class Rival(ABC):
     def collect_warnings(self, stats: Mapping[str, NDArray[Any]]) -> list[str]:
         """Return what a user should know of the draws, from `Info.extra` of all of them."""
         return []
+
+
+class Decision(NamedTuple):
+    """Whether θ′ is accepted; the first fields of `Info`."""
+
+    acceptance: Float[Array, ""]
+    accepted: Bool[Array, ""]
+    invalid: Bool[Array, ""]
+
+
+def accept_or_reject(log_u: Array, log_ratio: Array, new: Array) -> Decision:
+    """Accept with probability min(1, ratio), unless `new`, the log density of θ′, is NaN or +inf."""
+    invalid = ~(new < jnp.inf)
+    log_ratio = jnp.where(invalid, -jnp.inf, log_ratio)
+    return Decision(acceptance_probability(log_ratio), accepts(log_u, log_ratio), invalid)
 
 
 def init_walk(theta: Float64[Array, " d"], problem: RivalProblem) -> Tuning:

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float64, Int64, PyTree
 from lwa.kernels.kernel import choose
 from lwa.rivals.permutation import permute
 from lwa.rivals.problem import RivalProblem
-from lwa.rivals.rival import Info, Walker
+from lwa.rivals.rival import Decision, Info, Walker
 
 
 class RowSums(NamedTuple):
@@ -60,16 +60,9 @@ class MeanTest(NamedTuple):
 
 def finish_step(found: Verdict, proposed: Array, state: Walker, reads: int) -> tuple[Walker, Info]:
     """Return the state after a decision, and what it took; each row drawn was read `reads` times."""
-    accept = found.accept
-    info = Info(
-        acceptance=accept.astype(jnp.float64),
-        accepted=accept,
-        invalid=found.invalid,
-        rows=reads * found.drawn,
-        lp=jnp.asarray(jnp.nan),
-        extra={"looks": found.looks},
-    )
-    return Walker(choose(accept, proposed, state.theta), state.walk), info
+    decision = Decision(found.accept.astype(jnp.float64), found.accept, found.invalid)
+    info = Info(*decision, rows=reads * found.drawn, lp=jnp.asarray(jnp.nan), extra={"looks": found.looks})
+    return Walker(choose(found.accept, proposed, state.theta), state.walk), info
 
 
 def decide_by_rows(key: Array, test: MeanTest, problem: RivalProblem) -> Verdict:

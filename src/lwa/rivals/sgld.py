@@ -10,7 +10,7 @@ from jax import Array
 from jaxtyping import Float64, PyTree
 
 from lwa.rivals.problem import RivalProblem
-from lwa.rivals.rival import Info, Rival
+from lwa.rivals.rival import Decision, Info, Rival
 from lwa.user.validate import require_positive, require_whole
 
 
@@ -71,14 +71,8 @@ class SGLD(Rival):
         z = blackjax.sgld(gradient).step(moving, whitening @ (state.theta - mode), rows, self.step_size)
         theta = mode + factor @ z
         invalid = ~jnp.all(jnp.isfinite(theta))
-        info = Info(
-            acceptance=1.0 - invalid,
-            accepted=~invalid,
-            invalid=invalid,
-            rows=jnp.asarray(2 * self.minibatch, jnp.int64),
-            lp=jnp.asarray(jnp.nan),
-            extra={},
-        )
+        reads = jnp.asarray(2 * self.minibatch, jnp.int64)
+        info = Info(*Decision(1.0 - invalid, ~invalid, invalid), rows=reads, lp=jnp.asarray(jnp.nan), extra={})
         return State(jnp.where(invalid, state.theta, theta)), info
 
 

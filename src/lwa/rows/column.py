@@ -12,11 +12,11 @@ from lwa.rows.npy import NpyRows
 from lwa.rows.protocol import Batch, Rows
 
 type ColumnName = str | int | None
-"""A name where the data are a dict or a table, a position where they are a matrix, None where they are one column."""
+"""A name if the data are a dict or a table, a position if they are a matrix, None if they are one column."""
 
 
 def select_column(batch: Batch, column: ColumnName, asked: str) -> NDArray[Any]:
-    """One number a row; refuses a column that is not there. `asked` is what errors call the option, with its value."""
+    """Return one number per row; raise if there is no such column. Errors call the option and its value `asked`."""
     if isinstance(batch, dict):
         if column is None and len(batch) == 1:
             column = next(iter(batch))
@@ -30,15 +30,15 @@ def select_column(batch: Batch, column: ColumnName, asked: str) -> NDArray[Any]:
     else:
         raise InputError(
             f"{asked} does not fit rows of shape {batch.shape[1:]}. Pass the position of the column in a matrix, its "
-            "name in a dict or table, or None where the data are one column."
+            "name in a dict or table, or None if the data are one column."
         )
     if values.ndim != 1:
-        raise InputError(f"{asked} needs one value a row, but the column has rows of shape {values.shape[1:]}.")
+        raise InputError(f"{asked} needs one value per row, but the column has rows of shape {values.shape[1:]}.")
     return values
 
 
 def load_column(rows: Rows, column: ColumnName, asked: str, order: NDArray[np.int64] | None = None) -> NDArray[Any]:
-    """All rows of a column as one array: the user's own where it lies in one piece, else a copy in a temporary file."""
+    """Return all rows of a column as one array: the user's own if it is one chunk, else a copy in a temporary file."""
     held = rows.rows if isinstance(rows, NpyRows) else rows
     if isinstance(held, ArrayRows) and order is None:
         pieces = held.columns.values() if isinstance(held.columns, dict) else [held.columns]
@@ -46,7 +46,7 @@ def load_column(rows: Rows, column: ColumnName, asked: str, order: NDArray[np.in
             whole = next(held.blocks(len(held)))
             return select_column(whole, column, asked)
     first = select_column(rows.take(np.zeros(1, np.int64)), column, asked)
-    with tempfile.TemporaryFile(prefix="lwa-column-") as file:  # it has no name, and lasts as long as its mapping
+    with tempfile.TemporaryFile(prefix="lwa-column-") as file:  # it has no name and lasts as long as its mapping
         copy: NDArray[Any] = np.memmap(file, first.dtype, "w+", shape=(len(rows),))
     start, size = 0, 2**18
     batches = (

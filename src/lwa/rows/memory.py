@@ -147,7 +147,7 @@ class Chunked:
         return _to_native(taken)
 
     def take_runs(self, first: NDArray[np.int64], length: int) -> NDArray[Any]:
-        """Return `length` consecutive rows from each of these positions, `(m, length, ...)`; in memory, one copy per run."""
+        """Return `length` consecutive rows from each of these positions, `(m, length, ...)`; copy each run at once."""
         if self.files != (None,):
             taken = self.take((first[:, None] + np.arange(length)).ravel())
             return taken.reshape(len(first), length, *taken.shape[1:])
@@ -212,7 +212,7 @@ class MappedRows:
 
 
 def scan(columns: Sequence[Chunked], start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield where blocks of `size` rows of all columns begin and end, and release the files behind them step by step."""
+    """Yield where blocks of `size` rows of all columns begin and end, and release the files behind them."""
     held = start
     behind = max(size, HELD_BYTES // sum(column.chunks[0][:1].nbytes for column in columns))
     for at in range(start, stop, size):

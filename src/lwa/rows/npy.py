@@ -3,10 +3,9 @@
 import math
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from lwa.rows.protocol import Batch
 
 @dataclass(frozen=True, eq=False)
 class NpyRows:
-    """Rows of a mapped file, guarded: to read past the end of a mapped file that shrank kills the process (SIGBUS)."""
+    """Rows of a mapped file. Raise if the file shrank: a read past its end would kill the process (SIGBUS)."""
 
     path: Path
     rows: ArrayRows
@@ -26,42 +25,42 @@ class NpyRows:
     size: int
 
     def __len__(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
         return len(self.rows)
 
     def take(self, indices: NDArray[np.int64]) -> Batch:
-        """Rows at these positions, in this order."""
-        self._check_size()
+        """Return the rows at these positions, in this order."""
+        self._require_size()
         return self.rows.take(indices)
 
     def blocks(self, size: int) -> Iterator[Batch]:
-        """All rows in order, `size` at a time: views of the mapped file."""
+        """Yield all rows in order, `size` at a time: views of the mapped file."""
         require_size(size)
         return self.between(0, len(self), size)
 
     def between(self, start: int, stop: int, size: int) -> Iterator[Batch]:
-        """The same from `start` to `stop` - 1."""
-        self._check_size()
+        """Yield rows `start` to `stop` - 1, `size` at a time."""
+        self._require_size()
         for batch in self.rows.between(start, stop, size):
             yield batch
-            self._check_size()
+            self._require_size()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Another process maps the file itself."""
+    def __reduce__(self) -> tuple[Callable[[Path], "NpyRows"], tuple[Path]]:
+        """Have another process map the file itself."""
         return open_npy, (self.path.absolute(),)
 
-    def _check_size(self) -> None:
-        # The mapping asks for the size of the file it holds open: a file moved or deleted since is still whole.
+    def _require_size(self) -> None:
+        # This is the size of the file that the mapping holds open: a file moved or deleted since is still whole.
         size = self.mapping.size()
         if size < self.size:
             raise DataError(
                 f"'{self.path}' shrank from {self.size} to {size} bytes while it was read. "
-                "Write it again with np.save and start anew."
+                "Write it again with np.save and start again."
             )
 
 
 def open_npy(path: str | os.PathLike[str]) -> NpyRows:
-    """Map a `.npy` file; no row is read before it is asked for.
+    """Map a `.npy` file. No row is read before it is needed.
 
     Parameters
     ----------
@@ -77,7 +76,7 @@ def open_npy(path: str | os.PathLike[str]) -> NpyRows:
             "table, or write it once with np.save('rows.npy', array)."
         )
     try:
-        size = _check_file(path)
+        size = _require_whole(path)
         array = np.lib.format.open_memmap(path, mode="r")
     except DataError:
         raise
@@ -89,7 +88,7 @@ def open_npy(path: str | os.PathLike[str]) -> NpyRows:
         raise DataError(f"'{path}' cannot be read: {error.strerror}. Check its permissions with ls -l.") from error
     except ValueError as error:
         raise DataError(
-            f"'{path}' is not a .npy file, for all its name: {error}. Write it again with np.save(path, array)."
+            f"'{path}' is not a .npy file, whatever its name: {error}. Write it again with np.save(path, array)."
         ) from error
     try:
         rows = ArrayRows(array)
@@ -99,8 +98,8 @@ def open_npy(path: str | os.PathLike[str]) -> NpyRows:
     return NpyRows(path, rows, array.base, size)
 
 
-def _check_file(path: Path) -> int:
-    """The bytes that the header promises, once the file is known to have them."""
+def _require_whole(path: Path) -> int:
+    """Return the number of bytes that the header promises; raise if the file has fewer."""
     with path.open("rb") as file:
         version = np.lib.format.read_magic(file)
         # Format 3 is format 2 with UTF-8 field names, which do not change the size.
@@ -114,6 +113,6 @@ def _check_file(path: Path) -> int:
         )
     if size < promised:
         raise DataError(
-            f"'{path}' is cut short: {size} bytes, where its header promises {promised}. Copy or write it again."
+            f"'{path}' is cut short: it has {size} bytes, and its header promises {promised}. Copy or write it again."
         )
     return promised

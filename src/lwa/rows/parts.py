@@ -15,18 +15,18 @@ from lwa.rows.protocol import Batch, Rows
 from lwa.rows.tables import read_index
 
 LABEL_BLOCK_ROWS = 2**20
-"""Rows whose labels are looked at together."""
+"""How many labels are compared at a time."""
 
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """All rows as parts: part g is rows `order[offsets[g]] … order[offsets[g + 1] - 1]`, in this order."""
+    """A partition of all rows: part g is rows `order[offsets[g]] … order[offsets[g + 1] - 1]`, in this order."""
 
     offsets: NDArray[np.int64]
-    order: NDArray[np.int64] | None = None  # None: as they lie. Else on disk, not in memory
+    order: NDArray[np.int64] | None = None  # None for the order of the rows; else on disk, not in memory
 
     def __len__(self) -> int:
-        """How many."""
+        """Return the number of parts."""
         return len(self.offsets) - 1
 
     @property
@@ -36,21 +36,21 @@ class Parts:
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """The rows of each."""
+        """The number of rows of each part."""
         return np.diff(self.offsets)
 
     def take(self, rows: Rows, positions: NDArray[np.int64]) -> Batch:
-        """Rows at positions counted part after part."""
+        """Return the rows at positions counted part after part."""
         return rows.take(positions if self.order is None else self.order[positions])
 
     def take_runs(self, rows: Rows, first: NDArray[np.int64], length: int) -> Batch:
-        """`length` rows in a row from each of these positions, leaves `(m, length, *shape)`."""
+        """Return `length` consecutive rows from each of these positions, leaves `(m, length, *shape)`."""
         if self.order is None and isinstance(rows, ArrayRows):
             return rows.take_runs(first, length)
         return split_runs(self.take(rows, (first[:, None] + np.arange(length)).ravel()), length)
 
     def blocks(self, rows: Rows, size: int) -> Iterator[Batch]:
-        """All rows, part after part, `size` at a time."""
+        """Yield all rows, part after part, `size` at a time."""
         if self.order is None:
             yield from rows.blocks(size)
             return
@@ -59,24 +59,24 @@ class Parts:
 
 
 def split_runs(batch: Batch, length: int) -> Batch:
-    """Rows of runs, one after the other, as leaves `(m, length, *shape)`."""
+    """Return rows of consecutive runs as leaves `(m, length, *shape)`."""
     if isinstance(batch, dict):
         return {name: leaf.reshape(-1, length, *leaf.shape[1:]) for name, leaf in batch.items()}
     return batch.reshape(-1, length, *batch.shape[1:])
 
 
 def as_one_part(rows: Rows) -> Parts:
-    """All rows as one series."""
+    """Return all rows as one series."""
     return Parts(np.array([0, len(rows)]))
 
 
 def find_parts(rows: Rows, column: str | int) -> Parts:
-    """The parts that a column tells apart, in the order in which each first appears.
+    """Return one part per value of a column, in the order in which values first appear.
 
-    One pass where the rows of every part lie together. Else a second one sorts row numbers by counting, into a
-    temporary file: memory holds one number a part, never one a row.
+    This takes one pass if the rows of every part are together. Else a second pass sorts row numbers by counting, into a
+    temporary file: memory holds one number per part, never one per row.
     """
-    first_of: dict[Any, int] = {}
+    first_of: dict[float, int] = {}
     counts: list[int] = []
     together, last = True, None
     for values in read_labels(rows, column):
@@ -98,13 +98,13 @@ def find_parts(rows: Rows, column: str | int) -> Parts:
 
 
 def read_labels(rows: Rows, column: str | int) -> Iterator[NDArray[Any]]:
-    """The column, block by block; refuses missing values."""
+    """Yield the column, block by block; raise if a value is missing."""
     start = 0
     for batch in rows.blocks(LABEL_BLOCK_ROWS):
         values = select_column(batch, column, f"groups={column!r}")
         if values.dtype.kind == "f" and (missing := np.isnan(values)).any():
             raise DataError(
-                f"{name_column(column)} tells groups apart and has {missing.sum()} missing values (NaN) among rows {start} "
+                f"{name_column(column)} defines groups and has {missing.sum()} missing values (NaN) among rows {start} "
                 f"to {start + len(values) - 1}, the first in row {start + int(missing.argmax())}. Drop those rows, or "
                 "give them a group of their own."
             )
@@ -112,20 +112,20 @@ def read_labels(rows: Rows, column: str | int) -> Iterator[NDArray[Any]]:
         start += len(values)
 
 
-def require_no_missing_code(names: dict[Any, int], column: str | int) -> None:
-    """Refuse pandas' code for a missing category: it would make one group of all rows whose group is not known."""
+def require_no_missing_code(names: dict[float, int], column: str | int) -> None:
+    """Raise for pandas' code of a missing category: it would make one group of all rows whose group is unknown."""
     if -1 in names and set(names) == set(range(-1, len(names) - 1)):
         raise DataError(
-            f"{name_column(column)} has groups -1, 0, 1, …: in codes of categories -1 stands for a missing value. Drop those "
-            "rows, or number groups from 0 if -1 is meant as one."
+            f"{name_column(column)} has groups -1, 0, 1, …: in codes of categories -1 stands for a missing value. Drop "
+            "those rows, or number groups from 0 if -1 is meant as one."
         )
 
 
 def sort_by_counting(
-    rows: Rows, column: str | int, numbers: dict[Any, int], offsets: NDArray[np.int64]
+    rows: Rows, column: str | int, numbers: dict[float, int], offsets: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Row numbers part after part, in a temporary file."""
-    with tempfile.TemporaryFile(prefix="lwa-order-") as file:  # it has no name, and lasts as long as its mapping
+    """Return row numbers part after part, in a temporary file."""
+    with tempfile.TemporaryFile(prefix="lwa-order-") as file:  # it has no name and lasts as long as its mapping
         order: NDArray[Any] = np.memmap(file, np.int64, "w+", shape=(int(offsets[-1]),))
     names = np.array(list(numbers))
     by_name = np.argsort(names)
@@ -142,7 +142,7 @@ def sort_by_counting(
 
 
 def require_ascending(rows: Rows, parts: Parts, column: str | int) -> None:
-    """Refuse a time index that does not grow from step to step within a series."""
+    """Raise unless the times in a column ascend from step to step within each series."""
     start, before = 0, None
     for batch in parts.blocks(rows, LABEL_BLOCK_ROWS):
         values = select_column(batch, column, f"ordered={column!r}")
@@ -153,7 +153,7 @@ def require_ascending(rows: Rows, parts: Parts, column: str | int) -> None:
 
 
 def require_index_ascending(data: object, parts: Parts) -> None:
-    """The same for the index of a pandas object, where that is more than a numbering of rows."""
+    """Raise unless the index of a pandas object, if it does more than number rows, ascends within each series."""
     index = read_index(data)
     if index is not None:
         require_values_ascending(
@@ -162,7 +162,7 @@ def require_index_ascending(data: object, parts: Parts) -> None:
 
 
 def require_values_ascending(values: NDArray[Any], parts: Parts, start: int, what: str) -> None:
-    """Refuse values, those of the rows from `start` on, that do not ascend within a part."""
+    """Raise unless values, those of the rows from `start` on, ascend within each part."""
     bad = np.flatnonzero(~(values[1:] > values[:-1])) + 1
     bad = bad[~np.isin(start + bad, parts.offsets)]
     if len(bad):
@@ -173,18 +173,18 @@ def require_values_ascending(values: NDArray[Any], parts: Parts, start: int, wha
         raise DataError(
             f"{what} has {kind}: {values[at]} after {values[at - 1]}, at row {row}. Steps of a series come in strictly "
             f"ascending order: {'drop or average duplicates' if twice else 'sort the data by time'} first, and pass "
-            "groups=... where the rows hold several series."
+            "groups=... if the rows hold several series."
         )
 
 
 def join_series(series: Sequence[ArrayRows]) -> tuple[ArrayRows, Parts]:
-    """Several series, one after the other, without a copy."""
+    """Return several series as rows, one after the other, without a copy, and their parts."""
     first = series[0].columns
     for i, one in enumerate(series):
         if describe_columns(one) != describe_columns(series[0]):
             raise DataError(
-                f"Series {i} has columns {describe_columns(one)}, the first has {describe_columns(series[0])}. Pass series with "
-                "the same columns, dtypes and shapes."
+                f"Series {i} has columns {describe_columns(one)}, the first has {describe_columns(series[0])}. "
+                "Pass series with the same columns, dtypes and shapes."
             )
     offsets = np.concatenate([[0], np.cumsum([len(one) for one in series])]).astype(np.int64)
 
@@ -197,6 +197,6 @@ def join_series(series: Sequence[ArrayRows]) -> tuple[ArrayRows, Parts]:
 
 
 def describe_columns(rows: ArrayRows) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Names, types and shapes."""
+    """Return names, types and shapes of columns."""
     columns = rows.columns if isinstance(rows.columns, dict) else {"": rows.columns}
     return {name: (str(column.chunks[0].dtype), column.chunks[0].shape[1:]) for name, column in columns.items()}

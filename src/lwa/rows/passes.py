@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 from numpy.typing import NDArray
 
 from lwa.errors import DataError
@@ -183,7 +184,7 @@ def slice_batch[B: AnyBatch](batch: B, start: int, stop: int) -> B:
     return map_arrays(lambda leaf: leaf[start:stop], batch)
 
 
-def map_arrays[B: AnyBatch](function: Callable[..., NDArray[Any]], *batches: B) -> Any:
+def map_arrays(function: Callable[..., NDArray[Any]], *batches: PyTree) -> PyTree:
     """Apply a function to every array. `jax.tree.map` would sort columns by name, which changes what summaries see."""
     first = batches[0]
     if isinstance(first, dict):
@@ -370,8 +371,9 @@ def _survey_piece(*arguments: Any) -> tuple[int, Tallies, Any]:
 
 def name_arrays(batch: Batch) -> dict[str | None, NDArray[Any]]:
     """Return the arrays of a batch by name; a bare array has the name None."""
-    arrays: dict[str | None, NDArray[Any]] = {**batch} if isinstance(batch, dict) else {None: batch}
-    return {name: np.asarray(array) for name, array in arrays.items()}
+    if isinstance(batch, dict):
+        return {name: np.asarray(array) for name, array in batch.items()}
+    return {None: np.asarray(batch)}
 
 
 def _require_layout(arrays: dict[str | None, NDArray[Any]], tallies: Tallies, start: int) -> None:

@@ -1,4 +1,4 @@
-"""What rows of data are to every other part of lwa: a length, a gather and a scan."""
+"""What every other part of lwa needs of rows of data: a length, a gather and a scan."""
 
 from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
@@ -15,10 +15,10 @@ class Rows(Protocol):
     """The paper's Y: N rows, however they are stored. An object with these three methods is enough."""
 
     def __len__(self) -> int:
-        """N, the number of rows."""
+        """Return N, the number of rows."""
 
     def take(self, indices: NDArray[np.int64]) -> Batch:
-        """Rows at these positions, in this order, at a cost of O(len(indices)) and never O(N)."""
+        """Return the rows at these positions, in this order, at a cost of O(len(indices)) and never O(N)."""
 
     def blocks(self, size: int) -> Iterator[Batch]:
-        """All rows in order, `size` at a time; the last block may be shorter."""
+        """Yield all rows in order, `size` at a time; the last block may be shorter."""

@@ -1,7 +1,7 @@
-"""Units: what U is a set of where that is not single rows. A group, a window of a sequence, a stretch of all of it.
+"""Units: what a subset U is a set of if not of single rows. A group, a window of a sequence, or a stretch of it.
 
-A unit is a stretch of rows of which some are scored. The others lead in: they come before, and tell a model with a
-memory what happened earlier; or they fill the unit up to the length that all units have, and nothing looks at them.
+A unit is some consecutive rows, of which some are scored. The others lead in: they come before, so that a model with
+memory knows what happened earlier; or they fill the unit up to the length that all units have, and are ignored.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from lwa.rows.protocol import Batch, Rows
 
 
 class Span(NamedTuple):
-    """Where units lie, by positions counted part after part: rows from `first`, scored from `begin` up to `stop`."""
+    """Where units are, by positions counted part after part: rows from `first`, scored from `begin` to `stop` - 1."""
 
     first: NDArray[np.int64]
     begin: NDArray[np.int64]
@@ -38,41 +38,41 @@ type Spans = Callable[[NDArray[np.int64]], Span]
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """Units in the place of rows: a `Rows` whose batches are a `Stretch`."""
+    """Units in place of rows: a `Rows` whose batches are a `Stretch`."""
 
     rows: Rows
     parts: Parts
     spans: Spans
     count: int
-    length: int  # rows a unit, filled up
+    length: int  # rows per unit, filled up
 
     def __len__(self) -> int:
-        """How many units there are."""
+        """Return the number of units."""
         return self.count
 
     def take(self, indices: NDArray[np.int64]) -> Any:
-        """The units of these numbers."""
+        """Return the units of these numbers, a `Stretch`."""
         span = self.spans(np.asarray(indices, np.int64))
         steps = np.arange(self.length, dtype=np.int32)
         before, end = ((edge - span.first).astype(np.int32)[:, None] for edge in (span.begin, span.stop))
         if (end == self.length).all():
             return Stretch(self.parts.take_runs(self.rows, span.first, self.length), steps >= before)
-        # The last row fills up: nothing depends on it.
+        # The last row is repeated: nothing depends on it.
         batch = self.parts.take(self.rows, (span.first[:, None] + np.minimum(steps, end - 1)).ravel())
         return Stretch(split_runs(batch, self.length), (steps >= before) & (steps < end))
 
     def blocks(self, size: int) -> Iterator[Any]:
-        """All units in order, `size` at a time."""
+        """Yield all units in order, `size` at a time."""
         return self.between(0, self.count, size)
 
     def between(self, start: int, stop: int, size: int) -> Iterator[Any]:
-        """The same from `start` to `stop` - 1."""
+        """Yield units `start` to `stop` - 1, `size` at a time."""
         for at in range(start, stop, size):
             yield self.take(np.arange(at, min(at + size, stop)))
 
 
 def build_groups(rows: Rows, parts: Parts) -> Units:
-    """Every part whole."""
+    """Return units that are whole parts."""
 
     def spans(numbers: NDArray[np.int64]) -> Span:
         begin = parts.offsets[numbers]
@@ -82,7 +82,7 @@ def build_groups(rows: Rows, parts: Parts) -> Units:
 
 
 class Windows(NamedTuple):
-    """All windows of n steps that lie within one part, numbered part after part."""
+    """All windows of n steps within one part, numbered part after part."""
 
     n: int
     first_window: NDArray[np.int64]  # (parts + 1,)  the number of each part's first window; the last entry is M
@@ -90,18 +90,18 @@ class Windows(NamedTuple):
 
     @property
     def number(self) -> int:
-        """M."""
+        """M, the number of windows."""
         return int(self.first_window[-1])
 
 
 def number_windows(parts: Parts, n: int) -> Windows:
-    """Number them. No part may be shorter than n."""
+    """Number all windows of n steps. No part may be shorter than n."""
     first = np.concatenate([[0], np.cumsum(parts.sizes - n + 1)]).astype(np.int64)
     return Windows(n, first, parts.offsets[:-1])
 
 
 def build_windows(rows: Rows, parts: Parts, n: int, lead_in: int) -> Units:
-    """Every stretch of n steps that lies within one part, with up to `lead_in` steps before it."""
+    """Return units that are all windows of n steps within one part, each with up to `lead_in` steps before it."""
     windows = number_windows(parts, n)
 
     def spans(numbers: NDArray[np.int64]) -> Span:
@@ -113,7 +113,7 @@ def build_windows(rows: Rows, parts: Parts, n: int, lead_in: int) -> Units:
 
 
 def build_stretches(rows: Rows, parts: Parts, scored: int, lead_in: int) -> Units:
-    """All steps once: each part cut into segments of `scored` steps, each with up to `lead_in` steps before it."""
+    """Return units that score every step once: `scored` steps each, with up to `lead_in` steps before them."""
     cuts = np.concatenate([[0], np.cumsum(-(-parts.sizes // scored))]).astype(np.int64)
 
     def spans(numbers: NDArray[np.int64]) -> Span:

@@ -97,19 +97,19 @@ class Run:
     def in_words(self) -> str:
         """What the run is going to do."""
         settings, N, n = self.settings, len(self.data.rows), self.subset_size
-        draws = "as many draws as the budget allows" if settings.filling else f"{settings.draws} draws"
+        draws = "as many draws as the budget allows" if settings.filling else f"{settings.draws:,} draws per chain"
         if self.data.ordered:
             lead_in = self.problem.reads - n
-            before = f" after {lead_in:,} that lead in" if lead_in else ""
-            reads = f"a window of {n:,} of {N:,} steps{before}"
+            before = f", and {lead_in:,} before it to start from" if lead_in else ""
+            reads = f"a window of {n:,} of {N:,} observations{before}"
         elif self.data.parts is not None:
             reads = f"{n:,} of {len(self.data.full):,} groups, about {self.problem.reads:,} of {N:,} rows"
         else:
             reads = f"{n:,} of {N:,} rows"
         precision = np.dtype(self.problem.dtype).name
         return (
-            f"{settings.chains} chains: {settings.tune} moves to tune, then {draws}. Each move reads {reads}, in "
-            f"{precision}; {self.plan.in_words}."
+            f"{settings.chains} chains: {settings.tune:,} tuning steps, then {draws}. Each step reads {reads}, in "
+            f"{precision}. {self.plan.in_words}."
         )
 
 

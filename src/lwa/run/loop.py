@@ -214,7 +214,7 @@ class BlockRunner:
     @property
     def note(self) -> str:
         """How the last block went."""
-        return f"{self.last.acceptance / self.last.moves:.0%} accepted, subsets refreshed {self.refresh_rate:.0%}"
+        return f"accepted {self.last.acceptance / self.last.moves:.2f}, new subsets {self.refresh_rate:.2f}"
 
     def require_densities(self, moves: int) -> None:
         """End a run that would only stand still, since proposal after proposal has a density that is NaN."""
@@ -407,7 +407,7 @@ def sample_exactly(runner: BlockRunner, state: RunState, display: Display, keepe
             runner.meter.rows += int(made.evaluations.sum()) * n + N * settings.chains
             state.torn = False
             runner.tick(state.draws)
-            note = f"{runner.accepted / state.draws:.0%} of corrections accepted"
+            note = f"corrections accepted {runner.accepted / state.draws:.2f}"
             display.show("exact draws", *runner.progress(state.draws), note)
             if keeper is not None:
                 keeper.after_block(runner, state)
@@ -437,8 +437,8 @@ def forecast_draws(runner: BlockRunner, run: Run, thinning: int) -> str:
     moves = runner.affordable if run.settings.filling else run.settings.draws * thinning
     seconds = f", about {moves / runner.rate:.0f} s" if runner.rate else ""
     rows = runner.meter.rows / runner.position if runner.position else run.rows_per_move
-    every = "Every move is kept as a draw" if thinning == 1 else f"One draw is kept per {thinning} moves"
-    return f"{every}: {moves:,} moves per chain, {round(moves * rows):,} rows to read in all{seconds}."
+    every = "step" if thinning == 1 else f"{thinning} steps"
+    return f"Keeping one draw every {every}: {moves:,} steps per chain, {round(moves * rows):,} row reads{seconds}."
 
 
 def since_call(clock: Sequence[tuple[int, float]], before: float) -> list[list[float]]:

@@ -63,11 +63,8 @@ class SubsetPlan:
     def in_words(self) -> str:
         """How subsets are chosen and corrected, for whoever watches."""
         subsets = self.subsets
-        told = [
-            f"subsets weighted by their statistics (epsilon {subsets.epsilon:.3g})"
-            if subsets.statistic.dimension
-            else "subsets uniform"
-        ]
+        by_statistics = f"Subsets drawn by their statistics, epsilon {subsets.epsilon:.3g}"
+        told = [by_statistics if subsets.statistic.dimension else "Subsets drawn uniformly"]
         if subsets.leverage is not None:
             told.append("rows drawn by leverage")
         if subsets.calibration is not None and subsets.calibration.frame is not None:
@@ -75,9 +72,9 @@ class SubsetPlan:
         if self.target.expansion is not None and self.target.expansion.share is not None:
             told.append("curvature taken from all rows")
         if self.predicted is not None:
-            told.append(f"predicted error of sds {self.predicted:.1%}")
+            told.append(f"sds predicted to be right to {self.predicted:.1%}")
         if np.isfinite(self.renewal):
-            told.append(f"all rows of a subset exchanged within {self.renewal:,.0f} moves")
+            told.append(f"all rows of a subset replaced in {self.renewal:,.0f} steps")
         return ", ".join(told)
 
 

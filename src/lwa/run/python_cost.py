@@ -44,8 +44,8 @@ def time_python_model(
     passes += settings.chains * settings.draws if settings.exact else 0
     total = moves * (seconds + OWN_SECONDS) + passes * seconds * len(data.rows) / data.reads(n, 0)
     display.say(
-        f"{model.in_words}: lwa calls it from Python, once per chain and move, about {1e6 * seconds:,.0f} µs each, "
-        f"about {max(1.0, total):,.0f} s in all."
+        f"{model.in_words}: called from Python, once per chain and step, about {1e6 * seconds:,.0f} µs each, about "
+        f"{max(1.0, total):,.0f} s in total."
     )
     return round(1e6 * seconds, 1)
 

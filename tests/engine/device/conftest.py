@@ -2,13 +2,11 @@
 
 import pytest
 
-from lwa.engine.device import cohort
-from lwa.run import plan as planning
-from lwa.run import prepare as preparation
+from lwa.backend import xla
 
 
 @pytest.fixture
 def device(monkeypatch):
-    """As if there were an accelerator."""
-    for module in (planning, preparation, cohort):
-        monkeypatch.setattr(module, "accelerated", lambda: True)
+    """As if there were an accelerator. Which compiler options the CPU understands is found before that."""
+    xla.find_cpu_options()
+    monkeypatch.setattr(xla, "accelerated", lambda: True)

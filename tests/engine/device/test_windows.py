@@ -10,8 +10,15 @@ import pytest
 import lwa
 from lwa.engine.device.cohort import DeviceCohort
 from lwa.engine.device.pallas_windows import play_in_streams, why_not_in_streams
-from lwa.engine.device.window_walk import draw_jumps, draw_neighbour, jump_probability, walk_on_device
-from lwa.engine.device.windows import WindowsOnDevice, draw_windows, locate_windows, play_windows, read_window
+from lwa.engine.device.window_walk import (
+    draw_jumps,
+    draw_neighbour,
+    draw_windows,
+    jump_probability,
+    locate_windows,
+    walk_on_device,
+)
+from lwa.engine.device.windows import WindowsOnDevice, play_windows, read_window
 from lwa.errors import LwaWarning, ModelError
 from lwa.rows.parts import Parts
 from lwa.rows.units import number_windows
@@ -48,7 +55,9 @@ def law():
 
 def test_neighbours_are_the_hosts(law):
     x, u = np.meshgrid(np.arange(law.windows), (np.arange(997) + 0.5) / 997, indexing="ij")
-    expected = [on_host.find_neighbour(int(a), float(b), law.windows, law.rate) for a, b in zip(x.flat, u.flat, strict=True)]
+    expected = [
+        on_host.find_neighbour(int(a), float(b), law.windows, law.rate) for a, b in zip(x.flat, u.flat, strict=True)
+    ]
     with jax.enable_x64(True):
         found = draw_neighbour(jnp.asarray(x), jnp.asarray(u), jax.tree.map(jnp.asarray, law))
     np.testing.assert_array_equal(np.ravel(found), expected)
@@ -146,16 +155,14 @@ def test_streams_make_the_moves_of_an_ordinary_program(device, monkeypatch, name
     every = cohort.every
     with jax.enable_x64(True):
         page = cohort._page(0)
-        given = (cohort.series, cohort.target, cohort.problem.kernel)
-        assert why_not_in_streams(cohort.place, page, *given) == ""
+        given = {"series": cohort.series, "target": cohort.target, "kernel": cohort.problem.kernel}
+        assert why_not_in_streams(cohort.place, page, **given) == ""
         for at, end in ((0, 9), (9, 14)):  # the second begins between two proposals of U
-            options = {"every": every, "length": cohort.length}
+            options = {**given, "start": at, "stop": end, "every": every, "length": cohort.length}
             copy = jax.tree.map(jnp.copy, cohort.place)
-            place, played = play_in_streams(copy, page, at, end, *given, **options, interpret=True)
+            place, played = play_in_streams(copy, page, interpret=True, **options)
             room = jax.tree.map(jnp.copy, cohort.room)
-            cohort.place, expected = play_windows(
-                cohort.place, room, page, cohort._gain(at), at, end, *given, **options
-            )
+            cohort.place, expected = play_windows(cohort.place, room, page, gain=cohort._gain(at), **options)
             for found, plain in zip(jax.tree.leaves(played.draws), jax.tree.leaves(expected.draws), strict=True):
                 np.testing.assert_allclose(found[:, at:end], plain[:, at:end], rtol=1e-6, atol=1e-9)
             np.testing.assert_allclose(place.state.theta, cohort.place.state.theta, rtol=1e-9)
@@ -190,7 +197,7 @@ def test_pages_go_on_from_each_other(device, monkeypatch):
         second = cohort._page(1)
         again, _ = draw_windows(
             *cohort.keys, 1, first.walked.x[:, -1], cohort.series.law, kernel=cohort.problem.kernel,
-            transitions=second.walked.x.shape[1], moves=cohort.problem.page, d=3, dtype="float32",
+            transitions=second.walked.x.shape[1], moves=cohort.problem.page, d=3, dtype=np.float32,
         )  # fmt: skip
     np.testing.assert_array_equal(second.walked.x, again.x)
     assert (np.asarray(first.walked.x) != np.asarray(second.walked.x)).any()

@@ -79,9 +79,9 @@ def test_a_fit_that_is_terminated_goes_on_to_the_same_draws(call, place, at_bloc
     assert told
     assert "Traceback" not in err
     assert re.fullmatch(r"running, kept \d+ s ago", seen["state"])
-    assert re.fullmatch(r"[\d,]+ of 3,000", seen["draws a chain"])
+    assert re.fullmatch(r"[\d,]+ of 3,000", seen["draws per chain"])
     assert re.fullmatch(r"about [\d,]+, of the worst parameter", seen["effective draws"])
-    assert {"R-hat", "U refreshed", "seconds", "time left"} <= set(seen)
+    assert {"R-hat", "new subsets", "seconds", "time left"} <= set(seen)
     assert lwa.load(RUN).draws == int(told[1]) > 0
 
     code, out, _ = call("watch", RUN, "--once")
@@ -95,7 +95,7 @@ def test_a_fit_that_is_terminated_goes_on_to_the_same_draws(call, place, at_bloc
     code, out, _ = call("watch", RUN)
     assert code == 0
     assert re.search(r"state +│ over ", out)
-    assert re.search(r"draws a chain +│ 3,000 of 3,000", out)
+    assert re.search(r"draws per chain +│ 3,000 of 3,000", out)
     assert call("resume", RUN, "--draws", "3100", *QUICK)[0] == 0
     assert lwa.load(RUN).draws == 3100
 
@@ -118,7 +118,7 @@ def test_terminated_during_tune(call, place, at_block):  # noqa: F811
     code, out, err = call(*FIT, "--draws", "50")
     assert (code, out) == (143, "")
     assert "Terminated with 0 draws per chain" in err
-    assert re.search(r"tune +│ 232 of 300 moves", call("watch", RUN)[1])
+    assert re.search(r"tune +│ 232 of 300 steps", call("watch", RUN)[1])
     assert call("resume", RUN, *QUICK)[0] == 0
     assert call(*FIT, "--draws", "50", "--out", "runs/whole")[0] == 0
     same(lwa.load("runs/whole"), lwa.load(RUN))

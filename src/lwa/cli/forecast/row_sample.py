@@ -16,9 +16,10 @@ from lwa.rows.memory import ArrayRows
 from lwa.rows.passes import name_arrays
 from lwa.rows.store.cache import find_ready_rows
 from lwa.rows.store.conversion import write_store
+from lwa.rows.store.formats import TooNarrow
 from lwa.rows.store.places import find_compression, make_absolute, open_bytes
 from lwa.rows.store.store import StoreRows
-from lwa.rows.store.table_source import FilesSource, RowSource, TooNarrow, open_source
+from lwa.rows.store.table_source import FilesSource, RowSource, open_source
 
 MOST_SAMPLED_ROWS = 100_000
 """Rows of the sample; all rows if there are fewer."""
@@ -84,7 +85,7 @@ def sample_table(table: RowSource, folder: Path, missing: str) -> RowSample:
     try:
         rows = write_store(reading.batches(), folder, missing=missing)
     except TooNarrow as error:
-        return sample_table(table.widened(error.column, error.wider), folder, missing)
+        return sample_table(table.widen(error.column, error.wider), folder, missing)
     took = perf_counter() - began
     size = sum(group.chunks[0][:1].nbytes for group in rows.groups.values())
     length, counted = reading.length()

@@ -1,6 +1,5 @@
 """A cohort whose rows, subsets and θ stay on the device: thousands of chains, a page of moves at a time."""
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,57 +9,52 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float, Int, PyTree
 from numpy.typing import NDArray
 
 from lwa.algorithm import Draw, State, Subset, assess
 from lwa.backend import xla
 from lwa.engine.cohort import CohortState, Moves, adapt
-from lwa.engine.device.random import DeviceGenerator
-from lwa.engine.device.resident import make_chain_keys
+from lwa.engine.device.resident import draw_page_noise, make_chain_keys
 from lwa.engine.device.xla_loop import Place, Played
 from lwa.engine.problem import Problem
-from lwa.errors import LwaWarning, out_of_memory
+from lwa.errors import out_of_memory, warn
 from lwa.kernels.kernel import MoveInfo, steering_gain
 from lwa.subsets.chain import Chain
 from lwa.subsets.tape import ADAPT_EVERY, MOST_MOVES, Written
 from lwa.targets.target import Terms
 
 PAGE_SHARE = 1 / 16
-"""Of the device's memory, that a page may take."""
+"""The share of the device's memory that a page may take."""
 PAGE_READS = 2**34
-"""Rows that all chains may read in a page, between two looks at the clock: a third of a second on an H200."""
+"""Rows that all chains may read per page, between two looks at the clock: a third of a second on an H200."""
 ROWS_SHARE = 0.25
-"""... and that all rows may, and the subsets of all chains: each is held twice while it is made."""
+"""The share of memory that all rows, or the subsets of all chains, may take: each is held twice while it is made."""
 
 IN_REGISTERS = "in registers"
 
 
 def device_memory() -> float:
-    """Bytes that the device has; without bound where it does not say."""
+    """Return the bytes that the device has; infinite if it does not say."""
     told = jax.local_devices()[0].memory_stats()
     return float((told or {}).get("bytes_limit", np.inf))
 
 
 def is_playable(problem: Problem) -> bool:
-    """Whether there is a device, and all that θ needs is known there: the model and the kernel's noise."""
+    """Return whether there is a device that can run the model and draw the kernel's noise."""
     if not xla.accelerated() or problem.host or problem.refresh_steps != 1:
         return False
-    d, dtype = problem.target.model.dimension, problem.dtype
-
-    def noise(key: Array) -> Any:
-        rng: Any = DeviceGenerator(key)
-        return problem.kernel.noise(rng, 2, d, dtype)
-
+    options = {"kernel": problem.kernel, "moves": 2, "d": problem.target.model.dimension, "dtype": problem.dtype}
     try:
         with jax.enable_x64(True):
-            jax.eval_shape(noise, jax.random.key(0))
-    except (AttributeError, TypeError, jax.errors.JAXTypeError):  # it asks for what only NumPy has
+            jax.eval_shape(partial(draw_page_noise, **options), jax.random.split(jax.random.key(0), 1))
+    except (AttributeError, TypeError, jax.errors.JAXTypeError):  # it needs what only NumPy has
         return False
     return True
 
 
 def count_page_proposals(subsets: Chain, move_bytes: float, reads: int, chains: int) -> int:
-    """Proposals of U a page, of moves that take so many bytes and read so many rows: a power of two moves."""
+    """Return the proposals per page, for moves that take so many bytes and read so many rows: a power of two moves."""
     room = min(min(device_memory(), 2.0**37) * PAGE_SHARE / move_bytes, PAGE_READS / reads) / chains
     moves = int(np.clip(1 << (max(1, int(room)).bit_length() - 1), ADAPT_EVERY, MOST_MOVES))
     return max(1, moves // subsets.move.every)
@@ -71,56 +65,56 @@ class DeviceCohort(ABC):
 
     on_device: ClassVar[bool] = True
     place: Place
-    first: Array  # U at its start, `(chains, n)`
+    first: Int[Array, "chains n"]  # the first subset of each chain
 
     def __init__(self, problem: Problem, chains: Sequence[int]) -> None:
         self.problem, self.chains = problem, chains
         self.moves, self.frozen = 0, problem.tune == 0
         self.every = problem.subsets.move.every
-        self.played: Played | None = None  # the moves of a page, which adaptation looks back on
-        self.page: tuple[int, Any] = (-1, None)
-        self.reason = ""  # why chains are not held in registers, once it is known
+        self.played: Played | None = None  # the moves of a page, for adaptation
+        self.page: tuple[int, PyTree] = (-1, None)
+        self.reason = ""  # why no Pallas program plays chains, once it is known
         with jax.enable_x64(True):
             self.keys = make_chain_keys(problem.seed, chains)
 
     @classmethod
     @abstractmethod
     def suits(cls, problem: Problem, chains: int) -> bool:
-        """Whether U can be moved where θ is, and whether there is room."""
+        """Return whether subsets can be moved on the device, and whether there is room."""
 
     @classmethod
     @abstractmethod
     def page_for(cls, problem: Problem, chains: int) -> int:
-        """Proposals of U a page: fewer where chains are many."""
+        """Return the proposals per page: fewer if chains are many."""
 
     @abstractmethod
-    def score(self, theta: NDArray[Any]) -> Terms:
-        """The log target of every chain at its θ, given its first subset."""
+    def score(self, theta: Float[np.ndarray, "chains d"]) -> Terms:
+        """Return the log target of every chain at its θ, given its first subset."""
 
     @abstractmethod
-    def placed(self, state: State, indices: Array) -> Place:
-        """θ where it is told, given these subsets; `state` has no rows."""
+    def put(self, state: State, indices: Array) -> Place:
+        """Put chains at these subsets; `state` has no rows yet."""
 
     @abstractmethod
-    def _page(self, number: int) -> Any:
-        """The page of that number."""
+    def _page(self, number: int) -> PyTree:
+        """Return the page of that number."""
 
     @abstractmethod
-    def _play(self, page: Any, at: int, end: int) -> Played:
-        """The moves `at` to `end` of a page."""
+    def _play(self, page: PyTree, at: int, end: int) -> Played:
+        """Play the moves `at` to `end` of a page."""
 
     @property
     @abstractmethod
     def indices(self) -> Array:
-        """U, as it must be known to go on from here."""
+        """The subsets from which a run goes on from here."""
 
-    def begin(self, theta: NDArray[Any]) -> None:
-        """Every chain at its start."""
+    def begin(self, theta: Float[np.ndarray, "chains d"]) -> None:
+        """Put every chain at its start."""
         with jax.enable_x64(True):
             here = jnp.asarray(theta)
             tuning = jax.vmap(partial(self.problem.kernel.init, reference=self.problem.reference))(here)
-            place = self.placed(State(here, self.score(theta), [], tuning), self.first)
-            self.place = jax.tree.map(jnp.copy, place)  # programs take the memory over, so no two leaves may share it
+            place = self.put(State(here, self.score(theta), [], tuning), self.first)
+            self.place = jax.tree.map(jnp.copy, place)  # programs reuse the memory, so no two leaves may share it
 
     @property
     def state(self) -> State:
@@ -144,10 +138,10 @@ class DeviceCohort(ABC):
                     self._adapt(played.draws.theta, end)
             return done[0] if len(done) == 1 else jax.tree.map(lambda *parts: jnp.concatenate(parts), *done)
 
-    def in_registers(self, why_not: Callable[[], str], play: Callable[[bool], tuple[Place, Played]]) -> Played | None:
-        """Moves by a program that keeps in registers what a chain needs; None where that cannot be.
+    def play_by_pallas(self, why_not: Callable[[], str], play: Callable[[bool], tuple[Place, Played]]) -> Played | None:
+        """Play moves by a Pallas program, which keeps what a chain needs in registers; return None if it cannot.
 
-        `why_not` says why, without compiling anything; `play` is told whether programs are to be interpreted.
+        `why_not` returns the reason, without compiling anything; the argument of `play` is whether to interpret it.
         """
         if not self.frozen:
             return None
@@ -156,27 +150,23 @@ class DeviceCohort(ABC):
             return None
         try:
             self.place, played = play(jax.default_backend() == "cpu")  # where tests have it play
-        except Exception as error:  # a compiler that does not take it: XLA's own program does
+        except Exception as error:  # its compiler may fail where XLA's does not
             if out_of_memory(error) or jax.tree.leaves(self.place)[0].is_deleted():
                 raise
             self.reason = f"{type(error).__name__}: {str(error)[:200]}"
-            warnings.warn(
-                f"Chains could not be held in registers, and an ordinary program plays them. {self.reason}",
-                LwaWarning,
-                stacklevel=2,
-            )
+            warn(f"The fast program for chains did not compile, and an ordinary one replaces it. {self.reason}")
             return None
         return played
 
     def _gain(self, at: int) -> Array:
-        """How strongly each move of the page at hand steers the kernel."""
+        """Return how strongly each move of the current page steers the kernel."""
         page = self.problem.page
         gain = np.zeros(page) if self.frozen else steering_gain(self.moves - at + np.arange(page))
         return jnp.asarray(gain.astype(self.problem.dtype))
 
     @property
     def room(self) -> Played:
-        """For the draws of a page."""
+        """Room for the draws of a page."""
         return self.played or make_room(self.place, self.problem)
 
     @property
@@ -189,14 +179,14 @@ class DeviceCohort(ABC):
         self.place = self.place._replace(state=self.state._replace(tuning=tuning))
 
     def freeze(self) -> None:
-        """End of tune: nothing is learnt from here on."""
+        """End tune: the kernel learns nothing from here on."""
         self.frozen = True
 
     def held(self) -> CohortState:
-        """What it holds now. Rows are not: where U's are is enough to find them."""
+        """Return what the cohort holds now, without rows: their indices are enough to find them."""
         with jax.enable_x64(True):
             state = jax.tree.map(np.array, self.state._replace(rows=[]))
-            U: Any = jax.tree.map(np.array, as_subset(self.indices))
+            U: Subset = jax.tree.map(np.array, as_subset(self.indices))
             at, every = self.moves % self.problem.page, self._adapt_every
             seen = 0 if self.frozen or self.played is None else at % every
             recent = np.zeros((0, *state.theta.shape), state.theta.dtype)
@@ -205,27 +195,27 @@ class DeviceCohort(ABC):
             return CohortState(self.moves, state, Written(U, None, [], 0), recent)
 
     def go_on_from(self, held: CohortState) -> None:
-        """Take up where another process was; pages are drawn again."""
+        """Continue where another process was; pages are drawn again."""
         with jax.enable_x64(True):
             self.moves, self.page = held.moves, (-1, None)
             state = jax.tree.map(jnp.asarray, held.state._replace(rows=[]))
-            self.place = self.placed(state, jnp.array(held.written.U.indices, self.first.dtype))
+            self.place = self.put(state, jnp.array(held.written.U.indices, self.first.dtype))
             at, seen = held.moves % self.problem.page, len(held.recent)
             if seen:
                 self.played = make_room(self.place, self.problem)
                 theta = self.played.draws.theta.at[:, at - seen : at].set(np.swapaxes(held.recent, 0, 1))
                 self.played = self.played._replace(draws=self.played.draws._replace(theta=theta))
 
-    def page_in_store(self) -> Any:
-        """Nothing is written ahead."""
+    def page_in_store(self) -> None:
+        """Return nothing: no page is written ahead."""
         return None
 
     def stand(self, state: State, moves: int) -> None:
-        """Be where tune ended, not to move again."""
+        """Stay where tune ended, without moving again."""
         self.place, self.moves = self.place._replace(state=state), moves
 
     def last_invalid(self) -> NDArray[Any] | None:
-        """Proposals are not kept on the device."""
+        """Return nothing: proposals are not kept on the device."""
         return None
 
     def checkpoint(self) -> CohortState | None:
@@ -236,26 +226,27 @@ class DeviceCohort(ABC):
         """Return at once: programs are compiled when they are first used."""
 
     def close(self) -> None:  # noqa: B027
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def as_subset(indices: Array) -> Subset:
-    """U without statistics."""
+    """Return subsets without statistics."""
     return jax.vmap(assess)(indices, jnp.zeros((len(indices), 0, indices.shape[-1])))
 
 
 def make_room(place: Place, problem: Problem) -> Played:
-    """Room for the draws of a page."""
+    """Return room for the draws of a page."""
     shape, d = (len(place.indices), problem.page), place.state.theta.shape[-1]
     extra = {name: jnp.zeros(shape, zero.dtype) for name, zero in problem.kernel.extra().items()}
-    info = MoveInfo(jnp.zeros(shape), jnp.zeros(shape, bool), jnp.zeros(shape, bool), jnp.zeros(shape, jnp.int32), extra)
+    flags, counts = (partial(jnp.zeros, shape, kind) for kind in (bool, jnp.int32))
+    info = MoveInfo(jnp.zeros(shape), flags(), flags(), counts(), extra)
     draws = Draw(jnp.zeros((*shape, d), place.state.theta.dtype), jnp.zeros(shape), info)
     return Played(draws, jnp.zeros((shape[0], problem.page // problem.subsets.move.every), bool))
 
 
 @partial(jax.jit, static_argnames=("length", "every"))
 def collect_moves(played: Played, at: int, length: int, every: int) -> Moves:
-    """So many moves of a page, as pipelines tell them, `(moves, chains, ...)`."""
+    """Return `length` moves of a page, as cohorts report them, `(moves, chains, ...)`."""
 
     def cut(leaf: Array) -> Any:
         return jnp.swapaxes(jax.lax.dynamic_slice_in_dim(leaf, at, length, 1), 0, 1)
@@ -263,9 +254,8 @@ def collect_moves(played: Played, at: int, length: int, every: int) -> Moves:
     moves = played.draws.theta.shape[1]
     changed = jnp.repeat(played.refreshed, every, axis=1) & (jnp.arange(moves) % every == 0)
     theta, log_density, info = jax.tree.map(cut, played.draws)
-    ends: Any = jnp.ones((length, len(changed)), bool)
-    nowhere: Any = jnp.zeros(ends.shape)  # U has no statistics
-    return Moves(
-        theta, log_density, info.acceptance.astype(jnp.float64), info.accepted, info.invalid, cut(changed), ends,
-        nowhere, info.evaluations, info.extra,
-    )  # fmt: skip
+    ends = jnp.ones((length, len(changed)), bool)
+    found = {name: getattr(info, name) for name in ("accepted", "invalid", "evaluations", "extra")}
+    found |= {"theta": theta, "log_density": log_density, "acceptance": info.acceptance.astype(jnp.float64)}
+    found |= {"refreshed": cut(changed), "ends": ends, "distance": jnp.zeros(ends.shape)}  # subsets have no statistics
+    return Moves(**found)

@@ -114,11 +114,11 @@ def share_whole(leaf: Array) -> pl.BlockSpec:
     return pl.BlockSpec(leaf.shape, lambda c: (0,) * rank)
 
 
-def choose_warps(count: int) -> dict[str, object]:
-    """Return the arguments that give a compiled program so many warps."""
+def choose_warps(count: int) -> pl.CompilerParams:
+    """Return the parameters that give a compiled program so many warps."""
     from jax.experimental.pallas import triton  # it is missing if there is no GPU
 
-    return {"compiler_params": triton.CompilerParams(num_warps=count, num_stages=1)}
+    return triton.CompilerParams(num_warps=count, num_stages=1)
 
 
 def zeros_past(tree: PyTree, axes: int) -> PyTree:

@@ -22,23 +22,8 @@ from jax.experimental import pallas as pl
 from jaxtyping import Int, PyTree
 
 from lwa.algorithm import State
-from lwa.engine.device.pallas_shared import (
-    Refs,
-    choose_warps,
-    decide_step,
-    describe_draws,
-    explain,
-    find_leaf,
-    find_steps,
-    flatten_target,
-    locate_step,
-    log_proposal,
-    read_draws,
-    require_planned_steps,
-    share_whole,
-    write_draw,
-    zeros_past,
-)
+from lwa.engine.device import pallas_shared as shared
+from lwa.engine.device.pallas_shared import Refs, log_proposal, zeros_past
 from lwa.engine.device.partial_eval import Split, describe_array
 from lwa.engine.device.resident import SubsetPage
 from lwa.engine.device.scalarise import FlatLeaves, write_out
@@ -83,7 +68,7 @@ def evaluate_besides_rows(theta: Array, sds: Array | None, target: Target) -> Ar
 def write_out_subset_target(target: Target, kernel: Kernel, split: Split, place: Place, noise: Noise) -> SubsetParts:
     """Write out the target; raise `NotInLanes` if that is impossible for it or for the kernel."""
     state: State = zeros_past(place.state, 1)
-    require_planned_steps(kernel, zeros_past(noise, 2), state.tuning)
+    shared.require_planned_steps(kernel, zeros_past(noise, 2), state.tuning)
     one = [leaf[..., :1] for leaf in state.rows]
     return SubsetParts(
         write_out(evaluate_besides_rows, state.theta, target.sds(state.theta), target),
@@ -97,7 +82,7 @@ def why_not_in_registers(place: Place, page: SubsetPage, target: Target, kernel:
     n, numbers = place.indices.shape[-1], count_numbers_per_row(place)
     fits = numbers * count_lanes(n) <= MOST_NUMBERS_HELD
     too_large = "" if fits else f"{n} rows of {numbers} numbers do not fit into registers"
-    return explain(
+    return shared.explain(
         place.state.theta.shape[-1],
         too_large,
         lambda: write_out_subset_target(target, kernel, split, place, page.noise),
@@ -105,7 +90,7 @@ def why_not_in_registers(place: Place, page: SubsetPage, target: Target, kernel:
 
 
 def draw_up_steps(noise: Noise, tuning: Tuning, target: Target, kernel: MetropolisKernel) -> tuple[Array, Array]:
-    """Return the steps of a page and how far they lead in posterior sds, `(chains, moves, 2d)`; and which start at θ."""
+    """Return a page's steps and how far they lead in posterior sds, `(chains, moves, 2d)`, and which start at θ."""
 
     def one(noise: Noise, tuning: Tuning) -> tuple[Array, Array]:
         step = kernel.plan_step(noise, tuning)
@@ -135,7 +120,7 @@ class SubsetArrays(NamedTuple):
 
     held: dict[str, PyTree]  # what a program holds, of each chain; its outputs take their memory
     given: dict[str, PyTree]  # the page, of each chain
-    shared: dict[str, PyTree]
+    common: dict[str, PyTree]  # what all programs see
     out: dict[str, PyTree]  # what it writes, shapes and types
 
 
@@ -163,10 +148,10 @@ def collect_subset_arrays(
     }
     out = {
         **jax.tree.map(lambda leaf: describe_array(leaf.shape, leaf.dtype), held),
-        **describe_draws((chains, page.noise.log_u.shape[1]), state.theta.shape[-1], state.theta.dtype),
+        **shared.describe_draws((chains, page.noise.log_u.shape[1]), state.theta.shape[-1], state.theta.dtype),
         "refreshed": describe_array((chains, page.slots.shape[1]), jnp.int8),
     }
-    return SubsetArrays(held, given, {"bounds": bounds, "target": flatten_target(target)}, out)
+    return SubsetArrays(held, given, {"bounds": bounds, "target": shared.flatten_target(target)}, out)
 
 
 class Registers(NamedTuple):
@@ -188,11 +173,11 @@ class ChainProgram(NamedTuple):
     every: int
     remainders: bool  # whether rows' terms are small beside what they are the remainders of
     power_at: int  # where the power is among the target's leaves
+    lane: Int[Array, " lanes"]  # their numbers
     held: dict[str, Refs]
     given: dict[str, Refs]
-    shared: dict[str, Refs]
+    common: dict[str, Refs]
     out: dict[str, Refs]
-    lane: Int[Array, " lanes"]  # their numbers
 
     @property
     def d(self) -> int:
@@ -206,7 +191,7 @@ class ChainProgram(NamedTuple):
         columns = tuple(ref[0, i, :] for ref, i in rows)
         here = tuple(self.held["theta"][0, j] for j in range(width))
         first = Registers(columns, self.out["U"][0, 0, :], here, self.held["density"][0, 0], self.held["density"][0, 1])
-        bounds = self.shared["bounds"]
+        bounds = self.common["bounds"]
         last = jax.lax.fori_loop(bounds[0], bounds[1], self.step, first)
         for (ref, i), column in zip(rows, last.columns, strict=True):
             ref[0, i, :] = column
@@ -218,7 +203,7 @@ class ChainProgram(NamedTuple):
 
     def step(self, s: Array, now: Registers) -> Registers:
         """Make one step: a move, or before the first of `every` moves a proposal of U' and a step of no length."""
-        given, d, when = self.given, self.d, locate_step(s, self.every)
+        given, d, when = self.given, self.d, shared.locate_step(s, self.every)
         columns, U = jax.lax.cond(
             when.refresh, lambda: self.exchange(when.transition, now.columns, now.U), lambda: (now.columns, now.U)
         )
@@ -229,13 +214,13 @@ class ChainProgram(NamedTuple):
         hastings = (1 - from_here) * (
             log_proposal(self.kernel, now.here[d:], d) - log_proposal(self.kernel, there[d:], d)
         )
-        decision = decide_step(now.total, new_total, hastings, given["log_u"][0, when.move], when.refresh)
+        decision = shared.decide_step(now.total, new_total, hastings, given["log_u"][0, when.move], when.refresh)
         either = zip((*there, new_total, new_rest), (*now.here, now.total, now.rest), strict=True)
         *here, total, rest = (jnp.where(decision.accept, a, b) for a, b in either)
 
         @pl.when(~when.refresh)
         def _() -> None:
-            write_draw(self.out, lambda *j: (0, when.move, *j), here[:d], total, decision)
+            shared.write_draw(self.out, lambda *j: (0, when.move, *j), here[:d], total, decision)
 
         return Registers(columns, U, tuple(here), total, rest)
 
@@ -261,7 +246,7 @@ class ChainProgram(NamedTuple):
 
     def score(self, there: Sequence[Array], columns: Sequence[Array]) -> tuple[Array, Array]:
         """Return what of the log target does not depend on the subset, and all of it."""
-        constants = self.shared["target"]
+        constants = self.common["target"]
         theta, sds = there[: self.d], there[self.d :]
         known = [[ref[i] for i in range(ref.shape[0])] for ref in constants]
         ((rest,),) = self.parts.besides_rows(theta, *([sds] if sds else []), *known)
@@ -280,33 +265,34 @@ def play_in_registers(
 ) -> tuple[Place, Played]:  # fmt: skip
     """Play the moves `start` to `stop` of a page, as `play_together` does with a gain of 0. Others are not written."""
     state, (chains, n), d = place.state, place.indices.shape, place.state.theta.shape[-1]
-    arrays = collect_subset_arrays(place, page, find_steps(start, stop, every), target, kernel)
+    arrays = collect_subset_arrays(place, page, shared.find_steps(start, stop, every), target, kernel)
     parts = write_out_subset_target(target, kernel, split, place, page.noise)
     remainders = target.expansion is not None and target.expansion.share is not None
-    power_at, leaves = find_leaf(target, target.power), jax.tree.leaves
+    power_at, leaves = shared.find_leaf(target, target.power), jax.tree.leaves
+    warps = count_warps(count_numbers_per_row(place) * count_lanes(n))
 
     def program(*refs: Refs) -> None:
         named = jax.tree.unflatten(jax.tree.structure(tuple(arrays)), refs)
         lane = jnp.arange(count_lanes(n))
-        ChainProgram(parts, kernel, n, every, remainders, power_at, *named, lane=lane).run()
+        ChainProgram(parts, kernel, n, every, remainders, power_at, lane, *named).run()
 
     results = pl.pallas_call(
         program,
         name="lwa_in_registers",
         grid=(chains,),
-        in_specs=[*map(give_own, leaves((arrays.held, arrays.given))), *map(share_whole, leaves(arrays.shared))],
+        in_specs=[*map(give_own, leaves((arrays.held, arrays.given))), *map(shared.share_whole, leaves(arrays.common))],
         out_specs=[*map(give_own, leaves(arrays.out))],
         out_shape=leaves(arrays.out),
         input_output_aliases=find_aliases(arrays.held, arrays.out),
         interpret=interpret,
-        **({} if interpret else choose_warps(count_warps(count_numbers_per_row(place) * count_lanes(n)))),
-    )(*leaves((arrays.held, arrays.given, arrays.shared)))
+        compiler_params=None if interpret else shared.choose_warps(warps),
+    )(*leaves((arrays.held, arrays.given, arrays.common)))
     found = jax.tree.unflatten(jax.tree.structure(arrays.out), results)
     pairs = zip(found["rows"], state.rows, strict=True)
     rows = [new[..., :n].reshape(old.shape).astype(old.dtype) for new, old in pairs]
     terms = state.terms._replace(total=found["density"][:, 0])
     state = state._replace(theta=found["theta"][:, :d], rows=rows, terms=terms)
-    return Place(state, found["U"][:, 0, :n]), Played(read_draws(found), found["refreshed"] > 0)
+    return Place(state, found["U"][:, 0, :n]), Played(shared.read_draws(found), found["refreshed"] > 0)
 
 
 def give_own(leaf: Array) -> pl.BlockSpec:

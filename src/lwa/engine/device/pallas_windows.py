@@ -17,23 +17,8 @@ from jax.experimental import pallas as pl
 from jaxtyping import PyTree
 
 from lwa.algorithm import State
-from lwa.engine.device.pallas_shared import (
-    Refs,
-    choose_warps,
-    decide_step,
-    describe_draws,
-    explain,
-    find_leaf,
-    find_steps,
-    flatten_target,
-    locate_step,
-    log_proposal,
-    read_draws,
-    require_planned_steps,
-    share_whole,
-    write_draw,
-    zeros_past,
-)
+from lwa.engine.device import pallas_shared as shared
+from lwa.engine.device.pallas_shared import Refs, log_proposal, zeros_past
 from lwa.engine.device.partial_eval import describe_array
 from lwa.engine.device.scalarise import FlatLeaves, NotInLanes, write_out
 from lwa.engine.device.window_walk import Series, WindowPage
@@ -81,7 +66,7 @@ def write_out_window_target(
     """Write out the target; raise `NotInLanes` if that is impossible for it or for the kernel."""
     model, state, row = target.model, place.state, zeros_past(rows, 1)
     theta: Array = zeros_past(state.theta, 1)
-    require_planned_steps(kernel, zeros_past(page.noise, 2), zeros_past(state.tuning, 1))
+    shared.require_planned_steps(kernel, zeros_past(page.noise, 2), zeros_past(state.tuning, 1))
     if model.recursion is None:
         raise NotInLanes("the model has no recursion")
     recursion = model.recursion
@@ -119,7 +104,7 @@ def split_given(given: Given | None, dtype: jnp.dtype, shape: tuple[int, ...]) -
 def why_not_in_streams(place: Place, page: WindowPage, series: Series, target: Target, kernel: Kernel) -> str:
     """Return why chains cannot be played so, or nothing if they can. Only shapes are looked at."""
     too_long = max(leaf.size for leaf in jax.tree.leaves(series.rows)) >= 2**31
-    return explain(
+    return shared.explain(
         place.state.theta.shape[-1],
         "the sequence is too long for short indices" if too_long else "",
         lambda: write_out_window_target(target, kernel, place, page, series.rows),
@@ -130,7 +115,7 @@ class WindowArrays(NamedTuple):
     """What programs work on, by name; chains on the last axis, filled up to whole programs."""
 
     given: dict[str, Array]  # of each chain; without what is empty
-    shared: dict[str, PyTree]
+    common: dict[str, PyTree]  # what all programs see
     out: dict[str, PyTree]  # what is written, shapes and types
 
 
@@ -170,11 +155,11 @@ def collect_window_arrays(
     out = {
         "theta": describe_array((d, filled), dtype),
         "total": describe_array((1, filled), jnp.float64),
-        **describe_draws((page.noise.log_u.shape[1],), d, dtype, (filled,)),
+        **shared.describe_draws((page.noise.log_u.shape[1],), d, dtype, (filled,)),
     }
     return WindowArrays(
         {name: leaf for name, leaf in given.items() if leaf.size},
-        {"bounds": bounds, "target": flatten_target(target), "rows": rows},
+        {"bounds": bounds, "target": shared.flatten_target(target), "rows": rows},
         out,
     )
 
@@ -189,12 +174,12 @@ class LaneProgram(NamedTuple):
     widths: list[int]  # numbers of a row, leaf by leaf
     power_at: int  # where the power is among the target's leaves
     given: dict[str, Refs]
-    shared: dict[str, Refs]
+    common: dict[str, Refs]
     out: dict[str, Refs]
 
     def run(self) -> None:
         """Load where chains are, make all steps, and store where they are."""
-        bounds = self.shared["bounds"]
+        bounds = self.common["bounds"]
         first = tuple(self.read("theta")), self.read("total")[0]
         here, total = jax.lax.fori_loop(bounds[0], bounds[1], self.step, first)
         for j, entry in enumerate(here):
@@ -208,9 +193,9 @@ class LaneProgram(NamedTuple):
 
     def step(self, s: Array, carry: tuple[tuple[Array, ...], Array]) -> tuple[tuple[Array, ...], Array]:
         """Make one step: a move, or before the first of `every` moves, with U another, a step of no length."""
-        (here, total), when = carry, locate_step(s, self.every)
+        (here, total), when = carry, shared.locate_step(s, self.every)
         drawn = jnp.where(when.refresh, self.out["thetas"].shape[0], when.move)
-        known = [[ref[i] for i in range(ref.shape[0])] for ref in self.shared["target"]]
+        known = [[ref[i] for i in range(ref.shape[0])] for ref in self.common["target"]]
         (from_here,) = self.read("from_here", drawn)
         there = [from_here * x + by for x, by in zip(here, self.read("steps", drawn), strict=True)]
         new_total = self.score(there, when.transition, known)
@@ -218,15 +203,15 @@ class LaneProgram(NamedTuple):
             log_proposal(self.kernel, self.parts.sds(theta, *known)[0], len(here)) for theta in (here, there)
         )
         hastings = (1 - from_here) * (old_q - new_q)
-        decision = decide_step(total, new_total, hastings, self.read("log_u", when.move)[0], when.refresh)
+        decision = shared.decide_step(total, new_total, hastings, self.read("log_u", when.move)[0], when.refresh)
         either = zip((*there, new_total), (*here, total), strict=True)
-        *here, total = (jnp.where(decision.accept, a, b) for a, b in either)
+        *now, total = (jnp.where(decision.accept, a, b) for a, b in either)
 
         @pl.when(~when.refresh)
         def _() -> None:
-            write_draw(self.out, lambda *j: (when.move, *j, slice(None)), here, total, decision)
+            shared.write_draw(self.out, lambda *j: (when.move, *j, slice(None)), now, total, decision)
 
-        return tuple(here), total
+        return tuple(now), total
 
     def score(self, theta: Sequence[Array], t: Array, known: FlatLeaves) -> Array:
         """Return the log target of each lane at its θ, given its window after t transitions."""
@@ -259,7 +244,7 @@ class LaneProgram(NamedTuple):
             at = first + jnp.minimum(s, end - first - 1)
             return [
                 [ref[at * width + j] for j in range(width)]
-                for ref, width in zip(self.shared["rows"], self.widths, strict=True)
+                for ref, width in zip(self.common["rows"], self.widths, strict=True)
             ]
 
         return [read_row(i * ROWS_TOGETHER + u) for u in range(ROWS_TOGETHER)]
@@ -278,10 +263,10 @@ def play_in_streams(
     """Play the moves `start` to `stop` of a page, as `play_windows` does with a gain of 0. Others are not written."""
     state, chains, transitions = place.state, len(place.state.theta), page.walked.x.shape[1]
     parts = write_out_window_target(target, kernel, place, page, series.rows)
-    bounds = find_steps(start, stop, every)
+    bounds = shared.find_steps(start, stop, every)
     arrays = collect_window_arrays(state, page, bounds, series=series, target=target, kernel=kernel)
     widths = [int(np.prod(leaf.shape[1:])) for leaf in jax.tree.leaves(series.rows)]
-    power_at, leaves = find_leaf(target, target.power), jax.tree.leaves
+    power_at, leaves = shared.find_leaf(target, target.power), jax.tree.leaves
 
     def program(*refs: Refs) -> None:
         named = jax.tree.unflatten(jax.tree.structure(tuple(arrays)), refs)
@@ -291,18 +276,18 @@ def play_in_streams(
         program,
         name="lwa_in_streams",
         grid=(-(-chains // LANES),),
-        in_specs=[*map(give_lanes, leaves(arrays.given)), *map(share_whole, leaves(arrays.shared))],
+        in_specs=[*map(give_lanes, leaves(arrays.given)), *map(shared.share_whole, leaves(arrays.common))],
         out_specs=[*map(give_lanes, leaves(arrays.out))],
         out_shape=leaves(arrays.out),
         interpret=interpret,
-        **({} if interpret else choose_warps(LANES // 32)),
-    )(*leaves((arrays.given, arrays.shared)))
+        compiler_params=None if interpret else shared.choose_warps(LANES // 32),
+    )(*leaves((arrays.given, arrays.common)))
     chains_first = [jnp.moveaxis(leaf, -1, 0)[:chains] for leaf in results]
     found = jax.tree.unflatten(jax.tree.structure(arrays.out), chains_first)
     state = state._replace(theta=found["theta"], terms=state.terms._replace(total=found["total"][:, 0]))
     last = jnp.minimum((stop - 1) // every, transitions - 1)
     indices = jax.lax.dynamic_slice_in_dim(page.walked.x, last, 1, 1)
-    return Place(state, indices), Played(read_draws(found), page.walked.accepted)
+    return Place(state, indices), Played(shared.read_draws(found), page.walked.accepted)
 
 
 def give_lanes(leaf: Array) -> pl.BlockSpec:

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Primitive, Var  # type: ignore[attr-defined]
+from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import PyTree, PyTreeDef
-from numpy.typing import ArrayLike, DTypeLike
 
 from lwa.targets.target import Target
 
@@ -71,7 +71,7 @@ def inline_calls(program: ClosedJaxpr) -> Program:
     seen: dict[tuple[object, ...], list[int]] = {}  # what has been computed before, by what it was computed from
 
     def number(var: Var) -> int:
-        shapes[len(shapes)] = getattr(var.aval, "shape", ())
+        shapes[len(shapes)] = describe_var(var).shape
         return len(shapes) - 1
 
     def enter(inner: ClosedJaxpr, given: Sequence[Value]) -> list[Value]:
@@ -104,8 +104,8 @@ def inline_calls(program: ClosedJaxpr) -> Program:
 def fold_constants(equation: JaxprEqn, values: Sequence[Constant]) -> list[Constant]:
     """Perform an operation that is given constants alone."""
     with jax.ensure_compile_time_eval():
-        found = equation.primitive.bind(*(jnp.asarray(value.value) for value in values), **equation.params)
-    return [Constant(np.asarray(one)) for one in (found if equation.primitive.multiple_results else [found])]
+        found = bind(equation, *(value.value for value in values))
+    return [Constant(np.asarray(one)) for one in found]
 
 
 def name_operation(equation: JaxprEqn, values: Sequence[Value]) -> tuple[object, ...]:
@@ -134,8 +134,19 @@ def perform_operations(operations: Sequence[Operation], held: dict[int, Array]) 
     """Perform operations on what is held; what they find is held too."""
     for operation in operations:
         given = [value.value if isinstance(value, Constant) else held[value] for value in operation.given]
-        found = operation.primitive.bind(*map(jnp.asarray, given), **operation.params)
-        held.update(zip(operation.found, found if operation.primitive.multiple_results else [found], strict=True))
+        held.update(zip(operation.found, bind(operation, *given), strict=True))
+
+
+def bind(operation: Operation | JaxprEqn, *given: ArrayLike) -> list[Array]:
+    """Return the results of an operation."""
+    primitive: Primitive = operation.primitive
+    found = primitive.bind(*map(jnp.asarray, given), **operation.params)  # type: ignore[no-untyped-call]
+    return list(found) if primitive.multiple_results else [found]
+
+
+def describe_var(var: Var | Literal) -> jax.ShapeDtypeStruct:
+    """Return the shape and type of a variable."""
+    return describe_array(getattr(var.aval, "shape", ()), getattr(var.aval, "dtype", bool))  # a token has neither
 
 
 def split_target(target: Target, theta: Array, one_row: PyTree) -> Split:

@@ -28,7 +28,7 @@ class SubsetPage(NamedTuple):
     noise: Noise
 
 
-def put_rows(blocks: Iterable[Batch], dtype: Precision) -> PyTree:
+def upload_rows(blocks: Iterable[Batch], dtype: Precision) -> PyTree:
     """Put all rows on the device; floats in the working precision, other types as they are."""
 
     def put(leaf: np.ndarray) -> Array:
@@ -65,11 +65,11 @@ def draw_subset_page(
 
     slots, incoming = jax.vmap(proposals)(subset_keys)
 
-    noise = draw_noise(theta_keys, kernel, moves, d, dtype)
+    noise = draw_page_noise(theta_keys, kernel, moves, d, dtype)
     return SubsetPage(slots, incoming, jax.tree.map(lambda leaf: leaf[incoming], rows), noise)
 
 
-def draw_noise(keys: Array, kernel: Kernel, moves: int, d: int, dtype: Precision) -> Noise:
+def draw_page_noise(keys: Array, kernel: Kernel, moves: int, d: int, dtype: Precision) -> Noise:
     """Draw the kernel's noise for a page of moves of each chain."""
 
     def of(key: Array) -> Noise:

@@ -20,22 +20,23 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import PyTree
 from numpy.typing import NDArray
 
-from lwa.engine.device.partial_eval import CALLS, get_callee
+from lwa.engine.device.partial_eval import CALLS, bind, describe_var, get_callee
 
 MOST_WRITTEN_OUT = 4096
 """Entries of any intermediate array: as many operations are written out for each."""
 
-type Numbers = NDArray[Any]
+type NumberArray = NDArray[Any]
 """An array of the user's program: its entries are scalars, or vectors of lanes, as JAX traces them."""
 type FlatLeaves = list[list[Array]]
 """One flat list of numbers for each leaf of a tree."""
+type Fold = Callable[[ArrayLike, ArrayLike], Array]
 
 REARRANGING = {
     "reshape", "broadcast_in_dim", "squeeze", "expand_dims", "transpose", "slice", "rev", "concatenate", "split",
     "copy", "stack", "unstack",
 }  # fmt: skip
 """Operations that only put entries elsewhere."""
-FOLDS: dict[str, Callable[[ArrayLike, ArrayLike], Array]] = {
+FOLDS: dict[str, Fold] = {
     "reduce_sum": jnp.add, "reduce_max": jnp.maximum, "reduce_min": jnp.minimum, "reduce_prod": jnp.multiply,
     "reduce_and": jnp.logical_and, "reduce_or": jnp.logical_or,
 }  # fmt: skip
@@ -60,7 +61,7 @@ def write_out(function: Callable[..., PyTree], *examples: PyTree) -> Callable[..
     """
     program = jax.make_jaxpr(function)(*examples)
     require_writable(program)
-    shapes = [getattr(var.aval, "shape", ()) for var in program.jaxpr.invars]
+    shapes = [describe_var(var).shape for var in program.jaxpr.invars]
 
     def on_numbers(*leaves: Sequence[ArrayLike]) -> FlatLeaves:
         arguments = [as_numbers(leaf, shape) for leaf, shape in zip(leaves, shapes, strict=True)]
@@ -73,7 +74,7 @@ def write_out(function: Callable[..., PyTree], *examples: PyTree) -> Callable[..
     return on_numbers
 
 
-def as_numbers(entries: Sequence[ArrayLike], shape: tuple[int, ...]) -> Numbers:
+def as_numbers(entries: Sequence[ArrayLike], shape: tuple[int, ...]) -> NumberArray:
     """Return a flat list as an array of entries."""
     out = np.empty(len(entries), object)
     for i, entry in enumerate(entries):
@@ -85,7 +86,7 @@ def require_writable(program: ClosedJaxpr) -> None:
     """Raise `NotInLanes`, before anything is compiled, if a program cannot be written out."""
     for equation in program.jaxpr.eqns:
         name = equation.primitive.name
-        for shape in (getattr(var.aval, "shape", ()) for var in equation.outvars):
+        for shape in (describe_var(var).shape for var in equation.outvars):
             if np.prod(shape, dtype=np.int64) > MOST_WRITTEN_OUT:
                 raise NotInLanes(f"an array of shape {shape} is too large to be written out")
         if name in CALLS:
@@ -94,13 +95,13 @@ def require_writable(program: ClosedJaxpr) -> None:
             raise NotInLanes(f"the operation {name!r} cannot be written out")
 
 
-def run_on_numbers(program: ClosedJaxpr, arguments: Sequence[Numbers]) -> list[Numbers]:
+def run_on_numbers(program: ClosedJaxpr, arguments: Sequence[NumberArray]) -> list[NumberArray]:
     """Run a program on arrays of numbers."""
-    held: dict[Var, Numbers] = dict(zip(program.jaxpr.invars, arguments, strict=True))
+    held: dict[Var, NumberArray] = dict(zip(program.jaxpr.invars, arguments, strict=True))
     for var, constant in zip(program.jaxpr.constvars, program.consts, strict=True):
         held[var] = as_constants(constant)
 
-    def read(atom: Var | Literal) -> Numbers:
+    def read(atom: Var | Literal) -> NumberArray:
         return as_constants(atom.val) if isinstance(atom, Literal) else held[atom]
 
     for equation in program.jaxpr.eqns:
@@ -109,15 +110,15 @@ def run_on_numbers(program: ClosedJaxpr, arguments: Sequence[Numbers]) -> list[N
     return [read(atom) for atom in program.jaxpr.outvars]
 
 
-def as_constants(value: ArrayLike) -> Numbers:
+def as_constants(value: ArrayLike) -> NumberArray:
     """Return an array that is known while tracing as an array of entries."""
     known = np.asarray(value)
     return as_numbers([known.dtype.type(entry) for entry in known.ravel()], known.shape)
 
 
-def perform_equation(equation: JaxprEqn, given: list[Numbers]) -> list[Numbers]:
+def perform_equation(equation: JaxprEqn, given: list[NumberArray]) -> list[NumberArray]:
     """Perform one operation on numbers."""
-    name, out = equation.primitive.name, equation.outvars[0].aval
+    name, out = equation.primitive.name, describe_var(equation.outvars[0])
     if name in CALLS:
         return run_on_numbers(get_callee(equation), given)
     if name in REARRANGING:
@@ -135,49 +136,44 @@ def perform_equation(equation: JaxprEqn, given: list[Numbers]) -> list[Numbers]:
     return [apply_entrywise(equation, given)]
 
 
-def count_along(axis: int, shape: tuple[int, ...], dtype: DTypeLike) -> Numbers:
+def count_along(axis: int, shape: tuple[int, ...], dtype: DTypeLike) -> NumberArray:
     """Return the numbers 0, 1, … along one axis."""
     others = tuple(other for other in range(len(shape)) if other != axis)
     return as_constants(np.broadcast_to(np.expand_dims(np.arange(shape[axis]), others), shape).astype(dtype))
 
 
-def apply_entrywise(equation: JaxprEqn, given: list[Numbers]) -> Numbers:
+def apply_entrywise(equation: JaxprEqn, given: list[NumberArray]) -> NumberArray:
     """Perform an operation on single numbers, for each of them."""
-    shape = equation.outvars[0].aval.shape
+    name, out = equation.primitive.name, describe_var(equation.outvars[0])
     if all(isinstance(entry, np.generic) for numbers in given for entry in numbers.ravel()):
-        return evaluate_constants(equation, given, shape)
-    if equation.primitive.name == "convert_element_type":
+        return evaluate_constants(equation, given, out.shape)
+    if name == "convert_element_type":
         dtype = equation.params["new_dtype"]
-        return as_numbers([jnp.asarray(entry).astype(dtype) for entry in given[0].ravel()], shape)
-    if (
-        equation.primitive.name == "div"
-        and is_known_nonzero(given[1])
-        and np.issubdtype(equation.outvars[0].aval.dtype, np.floating)
-    ):
-        return multiply_by_inverses(given[0], given[1], shape, equation.outvars[0].aval.dtype)
-    types = [var.aval.dtype for var in equation.invars]
-    flat = [np.broadcast_to(numbers, shape).ravel() for numbers in given]
-
-    def one(*entries: ArrayLike) -> Array:
-        return equation.primitive.bind(*make_alike(entries, types), **equation.params)
-
-    return as_numbers([one(*entries) for entries in zip(*flat, strict=True)], shape)
+        return as_numbers([jnp.asarray(entry).astype(dtype) for entry in given[0].ravel()], out.shape)
+    if name == "div" and is_known_nonzero(given[1]) and np.issubdtype(out.dtype, np.floating):
+        return multiply_by_inverses(given[0], given[1], out.shape, out.dtype)
+    types = [describe_var(var).dtype for var in equation.invars]
+    flat = [np.broadcast_to(numbers, out.shape).ravel() for numbers in given]
+    found = [bind(equation, *make_alike(entries, types))[0] for entries in zip(*flat, strict=True)]
+    return as_numbers(found, out.shape)
 
 
-def evaluate_constants(equation: JaxprEqn, given: list[Numbers], shape: tuple[int, ...]) -> Numbers:
+def evaluate_constants(equation: JaxprEqn, given: list[NumberArray], shape: tuple[int, ...]) -> NumberArray:
     """Perform an operation that is given constants alone."""
-    types = [var.aval.dtype for var in equation.invars]
+    types = [describe_var(var).dtype for var in equation.invars]
     with jax.ensure_compile_time_eval():
         values = [jnp.asarray(numbers.tolist(), kind) for numbers, kind in zip(given, types, strict=True)]
-        return as_constants(np.broadcast_to(equation.primitive.bind(*values, **equation.params), shape))
+        return as_constants(np.broadcast_to(bind(equation, *values)[0], shape))
 
 
-def is_known_nonzero(numbers: Numbers) -> bool:
+def is_known_nonzero(numbers: NumberArray) -> bool:
     """Return whether all numbers are known while tracing, and none is 0."""
     return all(isinstance(entry, np.generic) and entry != 0 for entry in numbers.ravel())
 
 
-def multiply_by_inverses(numbers: Numbers, by: Numbers, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Numbers:
+def multiply_by_inverses(
+    numbers: NumberArray, by: NumberArray, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> NumberArray:
     """Divide by constants, as a product, which costs a tenth of it."""
     inverse = [dtype.type(1.0 / np.float64(entry)) for entry in np.broadcast_to(by, shape).ravel()]
     entries = np.broadcast_to(numbers, shape).ravel()
@@ -196,25 +192,24 @@ def as_type(entry: ArrayLike, kind: DTypeLike) -> Array:
     return number != 0 if np.dtype(kind) is bits and number.dtype != bits else number.astype(kind)
 
 
-def rearrange(equation: JaxprEqn, given: list[Numbers]) -> list[Numbers]:
+def rearrange(equation: JaxprEqn, given: list[NumberArray]) -> list[NumberArray]:
     """Perform an operation that only puts entries elsewhere, by performing it on their places."""
     places, start = [], 0
     for numbers in given:
         places.append(np.arange(start, start + numbers.size).reshape(numbers.shape))
         start += numbers.size
     with jax.ensure_compile_time_eval():
-        found = equation.primitive.bind(*map(jnp.asarray, places), **equation.params)
-    found = found if equation.primitive.multiple_results else [found]
+        found = bind(equation, *places)
     flat = np.concatenate([numbers.ravel() for numbers in given])
     return [take_places(flat, place) for place in found]
 
 
-def take_places(entries: Numbers, places: ArrayLike) -> Numbers:
+def take_places(entries: NumberArray, places: ArrayLike) -> NumberArray:
     """Return entries of a flat array, in the shape of their places: an array even of a single one."""
     return entries[np.asarray(places).reshape(-1)].reshape(np.shape(places))
 
 
-def reduce_axes(operation: Callable[[ArrayLike, ArrayLike], Array], numbers: Numbers, axes: Sequence[int]) -> Numbers:
+def reduce_axes(operation: Fold, numbers: NumberArray, axes: Sequence[int]) -> NumberArray:
     """Reduce an array over some axes."""
     kept = [axis for axis in range(numbers.ndim) if axis not in axes]
     lined = numbers.transpose(*kept, *axes).reshape(*(numbers.shape[axis] for axis in kept), -1)
@@ -223,8 +218,8 @@ def reduce_axes(operation: Callable[[ArrayLike, ArrayLike], Array], numbers: Num
 
 
 def multiply_matrices(
-    a: Numbers, b: Numbers, dimension_numbers: tuple[tuple[Sequence[int], ...], ...], out: jax.ShapeDtypeStruct
-) -> Numbers:
+    a: NumberArray, b: NumberArray, dimension_numbers: tuple[tuple[Sequence[int], ...], ...], out: jax.ShapeDtypeStruct
+) -> NumberArray:
     """Multiply matrices, entry by entry, in the type of the result, which is like `out`."""
     (of_a, of_b), (batch_a, batch_b) = dimension_numbers
     a, b = order_axes(a, batch_a, of_a), order_axes(b, batch_b, of_b)
@@ -240,14 +235,14 @@ def multiply_matrices(
     return as_numbers(entries, out.shape)
 
 
-def order_axes(numbers: Numbers, batch: Sequence[int], contracted: Sequence[int]) -> Numbers:
+def order_axes(numbers: NumberArray, batch: Sequence[int], contracted: Sequence[int]) -> NumberArray:
     """Return an array with axes (batch, free, contracted)."""
     free = [axis for axis in range(numbers.ndim) if axis not in (*batch, *contracted)]
     sizes = [int(np.prod([numbers.shape[axis] for axis in axes])) for axes in (batch, free, contracted)]
     return numbers.transpose(*batch, *free, *contracted).reshape(sizes)
 
 
-def accumulate(numbers: Numbers, axis: int, *, reverse: bool) -> Numbers:
+def accumulate(numbers: NumberArray, axis: int, *, reverse: bool) -> NumberArray:
     """Return running sums along an axis."""
     lined = np.moveaxis(numbers, axis, 0)
     lined = lined[::-1] if reverse else lined
@@ -260,12 +255,12 @@ def accumulate(numbers: Numbers, axis: int, *, reverse: bool) -> Numbers:
     return np.moveaxis(out[::-1] if reverse else out, 0, axis)
 
 
-def look_up(equation: JaxprEqn, given: list[Numbers]) -> Numbers:
+def look_up(equation: JaxprEqn, given: list[NumberArray]) -> NumberArray:
     """Return entries at places that are known while tracing."""
     numbers, indices = given
     if not all(isinstance(entry, np.generic | int) for entry in indices.ravel()):
         raise NotInLanes("a table is looked up by a row's own code")
     places = np.arange(numbers.size).reshape(numbers.shape)
     with jax.ensure_compile_time_eval():
-        found = equation.primitive.bind(jnp.asarray(places), jnp.asarray(indices.astype(np.int64)), **equation.params)
+        (found,) = bind(equation, places, indices.astype(np.int64))
     return take_places(numbers.ravel(), found)

@@ -1,35 +1,35 @@
-"""Subsets of single rows on the device: all rows lie there, and each chain's own beside its θ."""
+"""Subsets of single rows on the device: all rows lie there, and each chain's own rows beside its θ."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpy.typing import NDArray
+from jaxtyping import Float, Int, PyTree
 
 from lwa.algorithm import State, Subset
+from lwa.engine.problem import Problem
 from lwa.engine.device.cohort import ROWS_SHARE, DeviceCohort, count_page_proposals, device_memory, is_playable
 from lwa.engine.device.partial_eval import Split, split_target
-from lwa.engine.device.resident import UPLOAD_ROWS, SubsetPage, count_bytes, draw_subset_page, put_rows
+from lwa.engine.device.resident import UPLOAD_ROWS, SubsetPage, count_bytes, draw_subset_page, upload_rows
 from lwa.engine.device.xla_loop import Place, Played, evaluate_prepared, play_together
-from lwa.engine.problem import Problem
+from lwa.kernels.kernel import Precision
 from lwa.subsets.chain import SubsetChain
 from lwa.subsets.moves import Swap
 from lwa.targets.target import Target, Terms
 
 
 class SubsetsOnDevice(DeviceCohort):
-    """Some chains whose U is uniform and brings nothing along."""
+    """Some chains whose subset is uniform and has nothing to tell the target but its rows."""
 
     def __init__(self, problem: Problem, chains: Sequence[int], U: Subset) -> None:
         super().__init__(problem, chains)
         with jax.enable_x64(True):
             self.target = round_target(jax.tree.map(jnp.asarray, problem.target), problem.dtype)
-            rows = put_rows(problem.subsets.rows.blocks(UPLOAD_ROWS), problem.dtype)
+            rows = upload_rows(problem.subsets.rows.blocks(UPLOAD_ROWS), problem.dtype)
             one = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:1], 0, -1), rows)
             theta = jnp.zeros(problem.target.model.dimension, problem.dtype)
             self.split: Split = split_target(self.target, theta, one)
@@ -39,8 +39,7 @@ class SubsetsOnDevice(DeviceCohort):
 
     @classmethod
     def suits(cls, problem: Problem, chains: int) -> bool:
-        """Whether U is uniform and brings nothing along, so that it can be moved where θ is, and whether there is
-        room."""
+        """Return whether the subset is uniform and tells the target nothing but its rows, and there is room."""
         subsets = problem.subsets
         if not isinstance(subsets, SubsetChain) or not isinstance(subsets.move, Swap) or not is_playable(problem):
             return False
@@ -52,44 +51,38 @@ class SubsetsOnDevice(DeviceCohort):
 
     @classmethod
     def page_for(cls, problem: Problem, chains: int) -> int:
-        """Proposals of U a page: fewer where chains are many, and rows come in by the dozen."""
+        """Return the proposals per page: fewer if chains are many, or many rows come in."""
         subsets, d = problem.subsets, problem.target.model.dimension
         each = count_bytes(subsets.rows, problem.dtype) / len(subsets.rows)
         move = 32 * d + 64 + 3 * each * subsets.move.replaced(subsets.n) / subsets.move.every
         return count_page_proposals(subsets, move, subsets.n, chains)
 
-    def score(self, theta: NDArray[Any]) -> Terms:
-        """The log target of every chain at its θ, given its first subset."""
+    def score(self, theta: Float[np.ndarray, "chains d"]) -> Terms:
+        """Return the log target of every chain at its θ, given its first subset."""
         with jax.enable_x64(True):
             return score_subsets(jnp.asarray(theta), self.first, self.rows, self.target, self.split)
 
-    def placed(self, state: State, indices: Array) -> Place:
-        """With the rows of U."""
+    def put(self, state: State, indices: Array) -> Place:
+        """Put chains at these subsets, with their rows."""
         return Place(state._replace(rows=take_rows(indices, self.rows)), indices)
 
     @property
     def indices(self) -> Array:
-        """U as it is."""
+        """The rows of each subset."""
         return self.place.indices
 
     def _play(self, page: SubsetPage, at: int, end: int) -> Played:
-        from lwa.engine.device.pallas_subsets import (  # Pallas: nothing else needs it
-            play_in_registers,
-            why_not_in_registers,
-        )
+        from lwa.engine.device import pallas_subsets  # Pallas: nothing else needs it
 
-        kernel: Any = self.problem.kernel
-        played = self.in_registers(
-            lambda: why_not_in_registers(self.place, page, self.target, kernel, self.split),
-            lambda interpret: play_in_registers(
-                self.place, page, at, end, self.target, kernel, self.split, every=self.every, interpret=interpret
-            ),
+        kernel, target, split = self.problem.kernel, self.target, self.split
+        options = {"start": at, "stop": end, "target": target, "kernel": kernel, "split": split, "every": self.every}
+        played = self.play_by_pallas(
+            lambda: pallas_subsets.why_not_in_registers(self.place, page, target, kernel, split),
+            lambda interpret: pallas_subsets.play_in_registers(self.place, page, interpret=interpret, **options),
         )
         if played is not None:
             return played
-        self.place, self.played = play_together(
-            self.place, self.room, page, self._gain(at), at, end, self.target, kernel, self.split, every=self.every
-        )
+        self.place, self.played = play_together(self.place, self.room, page, gain=self._gain(at), **options)
         return self.played
 
     def _page(self, number: int) -> SubsetPage:
@@ -98,17 +91,17 @@ class SubsetsOnDevice(DeviceCohort):
             page = draw_subset_page(
                 *self.keys, number, self.rows, kernel=self.problem.kernel, transitions=self.problem.page // self.every,
                 moves=self.problem.page, k=subsets.move.replaced(subsets.n), n=subsets.n, d=d,
-                dtype=np.dtype(self.problem.dtype).name,
+                dtype=self.problem.dtype,
             )  # fmt: skip
             self.page = number, page
         found: SubsetPage = self.page[1]
         return found
 
 
-def round_target(target: Target, dtype: Any) -> Target:
-    """What it knows of all rows in the working precision, so that no program has to convert it.
+def round_target(target: Target, dtype: Precision) -> Target:
+    """Round what the target knows of all rows to the working precision, so that no program has to convert it.
 
-    θ̂ is rounded with the rest, by as much as any θ in that precision is.
+    θ̂ is rounded too, by as much as any θ in that precision.
     """
     if target.expansion is None:
         return target
@@ -116,18 +109,18 @@ def round_target(target: Target, dtype: Any) -> Target:
 
 
 @partial(jax.jit, static_argnames=("split",))
-def prepare_rows(target: Any, rows: Any, split: Split) -> list[Array]:
-    """What all rows know at θ̂."""
+def prepare_rows(target: Target, rows: PyTree, split: Split) -> list[Array]:
+    """Compute what the target needs of each row at θ̂."""
     return split.prepare(target, rows)
 
 
 @jax.jit
-def take_rows(indices: Array, rows: list[Array]) -> list[Array]:
-    """What U's rows know, leaves `(chains, *shape, n)`."""
+def take_rows(indices: Int[Array, "chains n"], rows: list[Array]) -> list[Array]:
+    """Return what was prepared of each subset's rows, leaves `(chains, *shape, n)`."""
     return [jnp.moveaxis(leaf[indices], 1, -1) for leaf in rows]
 
 
 @partial(jax.jit, static_argnames=("split",))
-def score_subsets(theta: Array, indices: Array, rows: list[Array], target: Any, split: Split) -> Terms:
-    """The log target of each chain."""
+def score_subsets(theta: Array, indices: Array, rows: list[Array], target: Target, split: Split) -> Terms:
+    """Return the log target of each chain."""
     return jax.vmap(partial(evaluate_prepared, target=target, split=split))(theta, take_rows(indices, rows))

@@ -12,8 +12,8 @@ from jax import Array
 from jaxtyping import Bool, Float, Int, PyTree
 
 from lwa.engine.device.random import DeviceGenerator
-from lwa.engine.device.resident import draw_noise, fold_in_page
-from lwa.kernels.kernel import Kernel, Noise, Precision, accepts
+from lwa.engine.device.resident import draw_page_noise, fold_in_page
+from lwa.kernels.kernel import AnyArray, Kernel, Noise, Precision, accepts
 from lwa.rows.units import Span
 from lwa.subsets.windows.law import WindowDraws, WindowLaw
 from lwa.targets.target import Given
@@ -53,7 +53,7 @@ def sum_decay(steps: Array, rate: float | Array) -> Array:
     return jnp.exp(-rate) * jnp.expm1(-rate * steps) / jnp.expm1(-rate)
 
 
-def draw_neighbour(x: Array, u: Array, law: WindowLaw) -> Array:
+def draw_neighbour(x: Array, u: AnyArray, law: WindowLaw) -> Array:
     """Draw x' with probability e^{-λ|x-x'|} / Z(x), from one uniform number."""
     below, above = sum_decay(x, law.rate), sum_decay(law.windows - 1 - x, law.rate)
     at = u * (1.0 + below + above)
@@ -118,7 +118,7 @@ def draw_windows(
         return walk_on_device(x, draw_jumps(key, transitions, law), law)
 
     walked = jax.vmap(one)(x, fold_in_page(subset_keys, number))
-    return walked, draw_noise(fold_in_page(theta_keys, number), kernel, moves, d, dtype)
+    return walked, draw_page_noise(fold_in_page(theta_keys, number), kernel, moves, d, dtype)
 
 
 @partial(jax.jit, static_argnames=("n", "lead_in"))

@@ -14,14 +14,14 @@ from jax import Array
 from jaxtyping import Float, PyTree
 
 from lwa.algorithm import State, Subset
+from lwa.engine.problem import Problem
 from lwa.engine.device.cohort import ROWS_SHARE, DeviceCohort, count_page_proposals, device_memory, is_playable
-from lwa.engine.device.resident import UPLOAD_ROWS, count_bytes, put_rows
+from lwa.engine.device.resident import UPLOAD_ROWS, count_bytes, upload_rows
 from lwa.engine.device.window_walk import Series, WindowPage, draw_windows, locate_windows
 from lwa.engine.device.xla_loop import Place, Played, drop_rows, play_page
-from lwa.engine.problem import Problem
 from lwa.kernels.kernel import Kernel, Precision
 from lwa.models.recursion import require_agreement
-from lwa.rows.slots import double
+from lwa.rows.slots import to_float64
 from lwa.rows.units import Span, Stretch
 from lwa.subsets.moves import Window
 from lwa.subsets.windows.chain import WindowChain
@@ -45,7 +45,7 @@ class WindowsOnDevice(DeviceCohort):
         require_recursion(problem)
         with jax.enable_x64(True):
             self.series = Series(
-                put_rows(units.parts.blocks(units.rows, UPLOAD_ROWS), problem.dtype),
+                upload_rows(units.parts.blocks(units.rows, UPLOAD_ROWS), problem.dtype),
                 jnp.asarray(subsets.numbered.first_window),
                 jnp.asarray(subsets.numbered.first_row),
                 jax.tree.map(jnp.asarray, subsets.law),
@@ -135,7 +135,7 @@ def require_recursion(problem: Problem) -> None:
     if model.recursion is None:
         return
     first = units.parts.take(units.rows, np.arange(min(ROWS_COMPARED, int(units.parts.sizes[0]))))
-    rows = jax.tree.map(double, first)
+    rows = jax.tree.map(to_float64, first)
 
     def terms(theta: PyTree, rows: PyTree) -> Array:  # a model of units returns their sums: here of one row
         one = jax.tree.map(lambda leaf: leaf[None], rows)
@@ -153,11 +153,12 @@ def find_given(calibration: Calibration | None, sums: Array | None, dtype: Preci
 
 
 def read_window(rows: PyTree, span: Span, length: int) -> Stretch:
-    """Read one window, as `Units.take` does, its slot on the last axis. The last row fills up: nothing depends on it."""
+    """Read one window like `Units.take`, its slot on the last axis. The last row fills up: nothing depends on it."""
     steps = jnp.arange(length)
     before, end = span.begin - span.first, span.stop - span.first
     at = span.first + jnp.minimum(steps, end - 1)
-    return Stretch(jax.tree.map(lambda leaf: leaf[at][..., None], rows), ((steps >= before) & (steps < end))[:, None])
+    scored = ((steps >= before) & (steps < end))[:, None]
+    return Stretch._make((jax.tree.map(lambda leaf: leaf[at][..., None], rows), scored))
 
 
 def evaluate_window(

@@ -1,20 +1,21 @@
-"""The design: which coefficients there are, and which of them each row meets.
+"""The design: which coefficients there are, and which of them apply to each row.
 
-A term with factors has a column for each level, or pair of levels, of which a row meets one at the most. So a row holds
-one code a term, and its share of Xβ is one coefficient looked up: 300 airports cost what one number does. Terms of few
-columns are written out instead, as a matrix product is faster.
+A term with factors has a column for each level, or pair of levels, at most one of which is not zero in a row. So a row
+holds one code per term, and its share of Xβ is one coefficient looked up: 300 airports cost what one number does. Terms
+of few columns are written out instead, as a matrix product is faster.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations, product
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float64
 from numpy.typing import NDArray
 
 from lwa.errors import InputError
@@ -22,21 +23,21 @@ from lwa.models.glm.formula import Formula, Term
 from lwa.rows.store.encoding import Level
 
 WRITTEN_OUT_COLUMNS = 8
-"""Columns of a term, at the most, that a row holds as numbers."""
+"""Most columns of a term that a row holds as numbers."""
 MOST_COEFFICIENTS = 5_000
-"""The curvature of so many coefficients takes 200 MB."""
+"""Most coefficients of a model: their curvature takes 200 MB."""
 
 
 class Part(NamedTuple):
-    """What rows hold of one block."""
+    """What rows hold for one block of columns."""
 
-    code: NDArray[np.int32] | None  # which of its columns; their number where none
-    times: NDArray[np.float64] | None  # the numbers in that column; ones where None
+    code: NDArray[np.int32] | None  # which of its columns; their number if none
+    times: NDArray[np.float64] | None  # the numbers in that column; None for ones
 
 
 @dataclass(frozen=True)
 class Coding:
-    """A factor in a term: a column for each level, or for each but the first."""
+    """A factor in a term: one column for each level, or for each but the first."""
 
     factor: str
     levels: tuple[Level, ...]
@@ -44,18 +45,18 @@ class Coding:
 
     @property
     def size(self) -> int:
-        """How many columns."""
+        """The number of columns."""
         return len(self.levels) - self.reduced
 
     @property
     def names(self) -> list[str]:
-        """`origin[T.ATL]`, or `origin[ATL]` where no level is left out."""
+        """`origin[T.ATL]`, or `origin[ATL]` if no level is left out."""
         return [f"{self.factor}[{'T.' if self.reduced else ''}{level}]" for level in self.levels[self.reduced :]]
 
 
 @dataclass(frozen=True)
 class Block:
-    """The columns of one term, or of one part of it."""
+    """The columns of one term, or of a part of it."""
 
     term: str
     numbers: tuple[str, ...]  # factors that are numbers
@@ -65,35 +66,34 @@ class Block:
 
     @property
     def size(self) -> int:
-        """How many columns."""
+        """The number of columns."""
         return prod(coding.size for coding in self.codings)
 
     @property
     def place(self) -> slice:
-        """Its coefficients."""
+        """The slice of its coefficients."""
         return slice(self.start, self.start + self.size)
 
     @property
     def written_out(self) -> bool:
-        """Whether a row holds its columns as they are."""
+        """Whether a row holds its columns as numbers."""
         return not self.codings or self.size <= WRITTEN_OUT_COLUMNS
 
     @property
     def names(self) -> list[str]:
-        """Of its columns."""
+        """The names of its columns."""
         labels = {coding.factor: coding.names for coding in self.codings} | {name: [name] for name in self.numbers}
         used = [name for name in self.order if name in labels]
         return [":".join(pieces) for pieces in product(*(labels[name] for name in used))]
 
-    def part(self, numbers: Mapping[str, NDArray[Any]], codes: Mapping[str, NDArray[np.int32]]) -> Part:
-        """What rows hold of it."""
+    def build_part(self, numbers: Mapping[str, NDArray[np.float64]], codes: Mapping[str, NDArray[np.int32]]) -> Part:
+        """Return what rows hold for this block."""
         times = None
         for name in self.numbers:
             times = numbers[name] if times is None else times * numbers[name]
         if not self.codings:
             return Part(None, times)
-        code: Any = 0
-        met: Any = True
+        code, met = np.zeros((), np.int32), np.ones((), bool)
         # In the order of the names: the last factor written changes fastest.
         for coding in sorted(self.codings, key=lambda coding: self.order.index(coding.factor)):
             own = codes[coding.factor] - coding.reduced
@@ -101,8 +101,8 @@ class Block:
             code = code * coding.size + own
         return Part(np.where(met, code, self.size).astype(np.int32), times)
 
-    def columns(self, part: Part) -> NDArray[np.float64]:
-        """The part written out, `(n, size)`."""
+    def write_out(self, part: Part) -> Float64[np.ndarray, "n size"]:
+        """Return a part with all its columns."""
         if part.code is None:
             assert part.times is not None
             return part.times[:, None]
@@ -112,41 +112,41 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """All columns; the intercept, where there is one, is the first coefficient and no column."""
+    """All columns of a model; the intercept, if there is one, is the first coefficient and not a column."""
 
     intercept: bool
     blocks: tuple[Block, ...]
 
     @property
     def size(self) -> int:
-        """Coefficients but for the intercept."""
+        """The number of coefficients without the intercept."""
         return sum(block.size for block in self.blocks)
 
     @property
     def names(self) -> list[str]:
-        """Of all coefficients."""
+        """The names of all coefficients."""
         return ["Intercept"] * self.intercept + [name for block in self.blocks for name in block.names]
 
     @property
     def written_out(self) -> list[Block]:
-        """Whose columns rows hold."""
+        """Blocks whose columns rows hold as numbers."""
         return [block for block in self.blocks if block.written_out]
 
     @property
     def looked_up(self) -> list[Block]:
-        """Of which rows hold a code."""
+        """Blocks of which rows hold a code."""
         return [block for block in self.blocks if not block.written_out]
 
     @property
     def positions(self) -> NDArray[np.int64]:
-        """Where the columns of `x` lie among all."""
+        """The positions of the columns of `x` among all."""
         return np.array([at for block in self.written_out for at in range(block.start, block.start + block.size)], int)
 
-    def rows(self, parts: Sequence[Part], size: int) -> dict[str, NDArray[Any]]:
-        """What rows hold of all blocks: `x`, `code` and `times`, as far as there are any."""
-        held: dict[str, NDArray[Any]] = {}
+    def build_rows(self, parts: Sequence[Part], size: int) -> dict[str, np.ndarray]:
+        """Return what rows hold for all blocks: `x`, `code` and `times`, as far as there are any."""
+        held: dict[str, np.ndarray] = {}
         pairs = list(zip(self.blocks, parts, strict=True))
-        if written := [block.columns(part) for block, part in pairs if block.written_out]:
+        if written := [block.write_out(part) for block, part in pairs if block.written_out]:
             held["x"] = np.concatenate(written, axis=1)
         if codes := [part.code for block, part in pairs if part.code is not None and not block.written_out]:
             held["code"] = np.stack(codes, axis=1)
@@ -156,16 +156,16 @@ class Design:
         return held
 
     def predictor(self, beta: Array, rows: Mapping[str, Array]) -> Array:
-        """Xβ of each row, without the offset; of many β, `(coefficients, M)`, side by side."""
+        """Return Xβ of each row, without the offset; for many β, `(coefficients, M)`, side by side."""
         many, shape = beta.ndim > 1, (len(rows["y"]), *beta.shape[1:])
-        eta: Any = beta[0] if self.intercept else jnp.zeros((), beta.dtype)
+        eta = beta[0] if self.intercept else jnp.zeros((), beta.dtype)
         slopes = beta[1:] if self.intercept else beta
         if "x" in rows:
             positions = self.positions
             whole = len(positions) == len(slopes)
             eta = eta + rows["x"] @ (slopes if whole else slopes[positions])
         for i, block in enumerate(self.looked_up):
-            # One more than there are: the reference level's, which is 0.
+            # One more than there are: that of the reference level, which is 0.
             own = slopes[block.place]
             looked_up = jnp.concatenate([own, jnp.zeros_like(own[:1])])[rows["code"][:, i]]
             times = rows["times"][:, i] if "times" in rows else None
@@ -173,58 +173,58 @@ class Design:
         return jnp.broadcast_to(eta, shape)
 
     def dense(self, rows: Mapping[str, Array]) -> Array:
-        """The columns that rows hold as numbers, the intercept's first, `(n, q)`."""
+        """Return the columns that rows hold as numbers, the intercept's first, `(n, q)`."""
         ones = [jnp.ones((len(rows["y"]), 1), rows["x"].dtype if "x" in rows else jnp.float64)] * self.intercept
         written = [rows["x"]] if "x" in rows else []
         return jnp.concatenate([*ones, *written], axis=1) if ones or written else jnp.zeros((len(rows["y"]), 0))
 
     @property
     def dense_positions(self) -> NDArray[np.int64]:
-        """Where these lie among all coefficients."""
+        """The positions of these columns among all coefficients."""
         return np.concatenate([np.arange(int(self.intercept)), self.intercept + self.positions])
 
-    def met(self, rows: Mapping[str, Array]) -> list[tuple[Block, Array, Array]]:
-        """The blocks that are looked up, which of their columns each row meets, and the number it has there."""
+    def find_met(self, rows: Mapping[str, Array]) -> list[tuple[Block, Array, Array]]:
+        """Return the blocks that are looked up, which of their columns each row uses, and its number there."""
         ones = jnp.ones(len(rows["y"]))
         return [
             (block, rows["code"][:, i], rows["times"][:, i] if "times" in rows else ones)
             for i, block in enumerate(self.looked_up)
         ]
 
-    def pulled(self, g: Array, rows: Mapping[str, Array]) -> Array:
-        """Xᵀ g, a number a coefficient."""
+    def pull(self, g: Array, rows: Mapping[str, Array]) -> Array:
+        """Return Xᵀ g, one number per coefficient."""
         found = jnp.zeros(len(self.names)).at[self.dense_positions].set(self.dense(rows).T @ g)
-        for block, code, times in self.met(rows):
+        for block, code, times in self.find_met(rows):
             own = jax.ops.segment_sum(g * times, code, block.size + 1)[:-1]
-            found = found.at[self.place_of(block)].set(own)
+            found = found.at[self.locate(block)].set(own)
         return found
 
     def gram(self, h: Array, rows: Mapping[str, Array]) -> Array:
-        """Xᵀ diag(h) X: what rows meet is added where it belongs, and the other products, which are 0, never made."""
-        x, at, looked_up = self.dense(rows), self.dense_positions, self.met(rows)
+        """Return Xᵀ diag(h) X. Only products of columns that a row uses are computed and added: all others are 0."""
+        x, at, looked_up = self.dense(rows), self.dense_positions, self.find_met(rows)
         found = jnp.zeros((len(self.names), len(self.names))).at[np.ix_(at, at)].set(x.T @ (h[:, None] * x))
         for i, (block, code, times) in enumerate(looked_up):
-            place, size = self.place_of(block), block.size
+            place, size = self.locate(block), block.size
             cross = jax.ops.segment_sum((h * times)[:, None] * x, code, size + 1)[:-1]
             found = found.at[np.ix_(place, at)].set(cross).at[np.ix_(at, place)].set(cross.T)
             found = found.at[place, place].set(jax.ops.segment_sum(h * times**2, code, size + 1)[:-1])
             for other, other_code, other_times in looked_up[:i]:
                 both = (size + 1) * (other.size + 1)
                 pair = jax.ops.segment_sum(h * times * other_times, code * (other.size + 1) + other_code, both)
-                pair, there = pair.reshape(size + 1, -1)[:-1, :-1], self.place_of(other)
+                pair, there = pair.reshape(size + 1, -1)[:-1, :-1], self.locate(other)
                 found = found.at[np.ix_(place, there)].set(pair).at[np.ix_(there, place)].set(pair.T)
         return found
 
-    def place_of(self, block: Block) -> NDArray[np.int64]:
-        """A block's coefficients among all."""
+    def locate(self, block: Block) -> NDArray[np.int64]:
+        """Return the positions of a block's coefficients among all."""
         return self.intercept + np.arange(block.start, block.start + block.size)
 
 
 def build_design(formula: Formula, levels: Mapping[str, tuple[Level, ...]]) -> Design:
-    """The columns of a formula, given the levels of its factors.
+    """Return the columns of a formula, given the levels of its factors.
 
-    A factor loses its first level in a term where it would repeat what terms before it span, and only there (as in R,
-    patsy and formulaic): `0 + a` has all levels of a, `1 + a` all but the first.
+    A factor loses its first level in a term if it would repeat what terms before it span, and only then (as in R, patsy
+    and formulaic): `0 + a` has all levels of a, `1 + a` all but the first.
     """
     blocks: list[Block] = []
     spanned: dict[frozenset[str], set[frozenset[str]]] = {}
@@ -240,19 +240,19 @@ def build_design(formula: Formula, levels: Mapping[str, tuple[Level, ...]]) -> D
             blocks.append(Block(name_term(term), numbers, coded, start, term))
             if start + blocks[-1].size > MOST_COEFFICIENTS:
                 raise InputError(
-                    f"The formula has more than {MOST_COEFFICIENTS} coefficients once {name_term(term)!r} is written out. "
-                    "Merge rare levels, or leave the term out."
+                    f"The formula has more than {MOST_COEFFICIENTS} coefficients once {name_term(term)!r} is written "
+                    "out. Merge rare levels, or leave the term out."
                 )
     return Design(formula.intercept, tuple(blocks))
 
 
 def name_term(term: Term) -> str:
-    """A term as it is written."""
+    """Return a term as it is written."""
     return ":".join(term)
 
 
 def find_codings(factors: tuple[str, ...], seen: set[frozenset[str]]) -> list[dict[str, bool]]:
-    """How to code the factors of a term so that it adds what is not spanned yet: each coding is {factor: reduced}.
+    """Return how to code the factors of a term so that it adds what is not spanned yet, as {factor: reduced}.
 
     A term of factors a, b with all their levels spans 1, a⁻, b⁻ and a⁻:b⁻, where ⁻ leaves the first level out. What is
     new of this is put together again: a⁻ and 1 are all levels of a.
@@ -269,7 +269,7 @@ def find_codings(factors: tuple[str, ...], seen: set[frozenset[str]]) -> list[di
 
 
 def find_mergeable(found: list[dict[str, bool]]) -> tuple[int, int, str] | None:
-    """Two codings that are one: the same but for a factor that one lacks and the other has reduced."""
+    """Return two codings that are one: the same but for a factor that one lacks and the other has reduced."""
     for large, coding in enumerate(found):
         for name, reduced in reversed(coding.items()):
             without = {one: how for one, how in coding.items() if one != name}

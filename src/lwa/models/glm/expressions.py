@@ -1,7 +1,7 @@
-"""Expressions in columns, such as `log(x + 1)` or `x > 15`: read by Python's parser, evaluated by nothing but this.
+"""Expressions of columns, such as `log(x + 1)` or `x > 15`: read by Python's parser, evaluated here.
 
-A formula is text that may come from anywhere. So it is never run: what is not on the short list below is refused when
-it is read, before there are data.
+A formula is text that may come from anywhere. So it is never executed: what is not on the short list below is refused
+when it is read, before there are data.
 """
 
 import ast
@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +17,12 @@ from lwa.errors import DataError, InputError
 from lwa.rows.store.encoding import Level
 
 type Levels = Mapping[str, tuple[Level, ...]]
-"""What codes stand for, by column."""
+"""The levels that codes stand for, by column."""
+type Values = NDArray[np.float64] | float
+"""One number per row, or one for all."""
 
 NO_LEVELS: Levels = {}
-ROW_FUNCTIONS: dict[str, Callable[..., Any]] = {
+ROW_FUNCTIONS: dict[str, Callable[[Values], Values]] = {
     "log": np.log,
     "log2": np.log2,
     "log10": np.log10,
@@ -32,17 +33,17 @@ ROW_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": np.abs,
     "I": lambda values: values,
 }
-"""What may be applied to numbers, row by row."""
+"""Functions that may be applied to numbers, row by row."""
 LEARNED = {"center": "its mean", "scale": "its mean and sd", "C": "its levels"}
-"""What needs to know all rows before it can be applied to one; outermost only."""
-OPERATORS: dict[type[ast.operator], Callable[..., Any]] = {
+"""Functions that need all rows before they can be applied to one; outermost only."""
+OPERATORS: dict[type[ast.operator], Callable[[Values, Values], Values]] = {
     ast.Add: np.add,
     ast.Sub: np.subtract,
     ast.Mult: np.multiply,
     ast.Div: np.true_divide,
     ast.Pow: np.power,
 }
-COMPARISONS: dict[type[ast.cmpop], Callable[..., Any]] = {
+COMPARISONS: dict[type[ast.cmpop], Callable[..., NDArray[np.bool_]]] = {
     ast.Gt: np.greater,
     ast.GtE: np.greater_equal,
     ast.Lt: np.less,
@@ -50,62 +51,62 @@ COMPARISONS: dict[type[ast.cmpop], Callable[..., Any]] = {
     ast.Eq: np.equal,
     ast.NotEq: np.not_equal,
 }
-"""What gives 1 where it holds and 0 where it does not."""
+"""Comparisons: 1 for rows in which they hold, 0 for others."""
 FORMULA_NAMES = ", ".join([*ROW_FUNCTIONS, *LEARNED])
 MOST_CHARACTERS = 10_000
-"""A longer formula is no formula."""
+"""Longer formulas are refused."""
 MOST_NESTED = 100
-"""Deeper ones would exhaust the stack of whoever reads them."""
+"""Deeper nesting would exhaust the stack."""
 
 
 @dataclass(frozen=True, eq=False)
 class Expression:
-    """One number, or one level, a row."""
+    """One number, or one level, per row."""
 
-    text: str  # as it is written out, and known by
+    text: str  # its name, as Python writes it out
     tree: ast.expr  # without what is learned
     learned: str | None  # "C", "center" or "scale" around it
-    quoted: Mapping[str, str]  # columns whose names are no names in Python, by their stand-ins
+    quoted: Mapping[str, str]  # columns whose names are not identifiers, by their stand-ins
     reference: Level | None = None  # the level that `C(x, ref=...)` compares others with; else the first
 
     @property
     def columns(self) -> list[str]:
-        """The columns that it needs."""
+        """The columns that it reads."""
         return list(dict.fromkeys([*self.computed, *(column for column, _ in self.texts)]))
 
     @property
     def column(self) -> str | None:
-        """The column, where it is one and nothing else."""
+        """The column, if it is a column and nothing else."""
         return self.quoted.get(self.tree.id, self.tree.id) if isinstance(self.tree, ast.Name) else None
 
     @property
     def texts(self) -> list[tuple[str, str]]:
-        """The columns that are compared with a text, and these."""
+        """The columns that are compared with a text, and the texts."""
         pairs = [match_text_comparison(node) for node in ast.walk(self.tree) if isinstance(node, ast.Compare)]
         return [(self.quoted.get(pair[0].id, pair[0].id), pair[1]) for pair in pairs if pair is not None]
 
     @property
     def computed(self) -> list[str]:
-        """The columns whose values it uses, not only whether they are some text."""
+        """The columns whose values it uses, beyond whether they equal a text."""
         compared = {id(pair[0]) for node in ast.walk(self.tree) if (pair := match_text_comparison(node)) is not None}
         called = {id(node.func) for node in ast.walk(self.tree) if isinstance(node, ast.Call)}
         names = [node for node in ast.walk(self.tree) if isinstance(node, ast.Name)]
         found = [node.id for node in names if id(node) not in compared | called]
         return list(dict.fromkeys(self.quoted.get(name, name) for name in found))
 
-    def numbers(self, columns: Mapping[str, NDArray[Any]], levels: Levels = NO_LEVELS) -> NDArray[np.float64]:
-        """One number a row, before anything that is learned; NaN or infinite where it is not defined.
+    def compute(self, columns: Mapping[str, np.ndarray], levels: Levels = NO_LEVELS) -> NDArray[np.float64]:
+        """Return one number per row, before anything that is learned; NaN or infinite if it is not defined.
 
-        `levels` are what codes of columns of text stand for.
+        `levels` are what codes in columns of text stand for.
         """
         size = len(next(iter(columns.values())))
         with np.errstate(all="ignore"):
-            values = Evaluation(columns, self.quoted, levels).of(self.tree)
+            values = Evaluation(columns, self.quoted, levels).evaluate(self.tree)
         return np.broadcast_to(np.asarray(values, np.float64), (size,))
 
 
 def match_text_comparison(node: ast.AST) -> tuple[ast.Name, str] | None:
-    """The column and the text, where the node is `column == 'text'`, `'text' != column` or the like."""
+    """Return the column and the text if the node is `column == 'text'`, `'text' != column` or the like."""
     match node:
         case ast.Compare(left=ast.Name() as name, comparators=[ast.Constant(value=str() as text)]):
             return name, text
@@ -115,7 +116,7 @@ def match_text_comparison(node: ast.AST) -> tuple[ast.Name, str] | None:
 
 
 def read_expression(text: str) -> Expression:
-    """An expression from its text; refuses all that is not on the list."""
+    """Return an expression from its text; refuse all that is not on the list."""
     if len(text) > MOST_CHARACTERS:
         raise InputError(f"The formula has {len(text)} characters; at most {MOST_CHARACTERS} are expected.")
     quoted: dict[str, str] = {}
@@ -130,8 +131,8 @@ def read_expression(text: str) -> Expression:
         tree = ast.parse(plain, mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         raise InputError(
-            f"{text!r} in the formula cannot be read. Pass a column's name, between backticks (`my column`) where it "
-            "is no name in Python, or an expression such as log(x + 1)."
+            f"{text!r} in the formula cannot be read. Pass a column's name, between backticks (`my column`) if it "
+            "is not a name in Python, or an expression such as log(x + 1)."
         ) from None
     learned = tree.func.id if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) else None
     reference = None
@@ -156,7 +157,7 @@ def read_expression(text: str) -> Expression:
 
 
 def check_expression(node: ast.expr, depth: int = 0) -> None:
-    """Refuse what is not arithmetic of columns and numbers."""
+    """Refuse all but arithmetic of columns and numbers."""
     if depth > MOST_NESTED:
         raise InputError(
             f"The formula nests more than {MOST_NESTED} operations. Compute such a column of the data first."
@@ -193,14 +194,13 @@ def check_expression(node: ast.expr, depth: int = 0) -> None:
             )
         case ast.Call(func=ast.Name(id=name)):
             raise InputError(
-                f"The formula calls {name!r}, which it may not. Valid: {FORMULA_NAMES}. Compute anything else as a column of "
-                "the data first."
+                f"The formula calls {name!r}, which is not allowed. Valid: {FORMULA_NAMES}. Compute anything else as a "
+                "column of the data first."
             )
         case _:
             raise InputError(
-                f"{ast.unparse(node)!r} is no part of a formula: columns, numbers, + - * / **, comparisons and "
-                f"{FORMULA_NAMES} are. "
-                "Compute anything else as a column of the data first."
+                f"{ast.unparse(node)!r} is not part of a formula: columns, numbers, + - * / **, comparisons and "
+                f"{FORMULA_NAMES} are. Compute anything else as a column of the data first."
             )
 
 
@@ -212,27 +212,27 @@ def require_one_argument(call: ast.Call, name: str) -> None:
 
 
 def read_level(node: ast.expr) -> Level:
-    """The level that a reference is: a text or a number."""
+    """Return the level that a reference names: a text or a number."""
     match node:
         case ast.Constant(value=str() | int() | float() as value):
             return value
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
             return -value
     raise InputError(
-        f"ref={ast.unparse(node)} in the formula is no level. Write C(x, ref='some level'), or a number without quotes."
+        f"ref={ast.unparse(node)} in the formula is not a level. Write C(x, ref='some level'), or a number without quotes."
     )
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """The value of what `check_expression` let through, in float64."""
+    """Evaluates expressions that `check_expression` accepted, in float64."""
 
-    columns: Mapping[str, NDArray[Any]]
+    columns: Mapping[str, np.ndarray]
     quoted: Mapping[str, str]
     levels: Levels
 
-    def of(self, node: ast.expr) -> Any:
-        """One number a row, or one for all."""
+    def evaluate(self, node: ast.expr) -> Values:
+        """Return one number per row, or one for all."""
         match node:
             case ast.Name(id=name):
                 return self.columns[self.quoted.get(name, name)].astype(np.float64)
@@ -240,23 +240,23 @@ class Evaluation:
                 assert isinstance(value, int | float)
                 return float(value)
             case ast.BinOp(left=left, op=op, right=right):
-                return OPERATORS[type(op)](self.of(left), self.of(right))
+                return OPERATORS[type(op)](self.evaluate(left), self.evaluate(right))
             case ast.UnaryOp(op=op, operand=operand):
-                value = self.of(operand)
+                value = self.evaluate(operand)
                 return -value if isinstance(op, ast.USub) else value
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 pair = match_text_comparison(node)
                 if pair is not None:
                     return COMPARISONS[type(op)](self.is_level(*pair), True).astype(np.float64)
-                one, other = self.of(left), self.of(right)
-                # A comparison with NaN is no 0: whoever looks for missing values must still see it.
+                one, other = self.evaluate(left), self.evaluate(right)
+                # A comparison with NaN is not 0: the search for missing values must still find it.
                 return np.where(np.isnan(one) | np.isnan(other), np.nan, COMPARISONS[type(op)](one, other))
             case ast.Call(func=ast.Name(id=name), args=[argument]):
-                return ROW_FUNCTIONS[name](self.of(argument))
+                return ROW_FUNCTIONS[name](self.evaluate(argument))
         raise AssertionError(f"{ast.unparse(node)!r} was not checked")
 
     def is_level(self, name: ast.Name, text: str) -> NDArray[np.bool_]:
-        """Which rows of a column of text hold this one."""
+        """Return which rows of a column hold this text."""
         column = self.quoted.get(name.id, name.id)
         if column not in self.levels:
             raise DataError(

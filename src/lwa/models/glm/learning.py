@@ -183,7 +183,7 @@ def compute_finite(
     text: str, expression: Expression, columns: Any, text_levels: Levels, unique: bool = True
 ) -> NDArray[np.float64]:
     """Its numbers, all or each once; refuses NaN."""
-    numbers = expression.numbers(columns, text_levels)
+    numbers = expression.compute(columns, text_levels)
     if not np.isfinite(numbers).all():
         raise DataError(
             f"{text!r} is NaN or infinite in {np.count_nonzero(~np.isfinite(numbers))} rows of one block of "

@@ -44,7 +44,7 @@ class LinearPredictors(Predictors):
                 if i < several:
                     own = self.design.gram(h[:, i, j], rows)
                 elif j < several:
-                    own = self.design.pulled(h[:, i, j], rows)[None, :]
+                    own = self.design.pull(h[:, i, j], rows)[None, :]
                 else:
                     own = h[:, i, j].sum()[None, None]
                 found[i][j], found[j][i] = own, own.T

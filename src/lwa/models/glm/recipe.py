@@ -48,11 +48,11 @@ class Recipe:
                 codes[name] = held.codes(factor, columns, self.learned.levels[name])
             else:
                 numbers[name] = self.number(factor, columns, held)
-        return [block.part(numbers, codes) for block in self.design.blocks]
+        return [block.build_part(numbers, codes) for block in self.design.blocks]
 
     def number(self, expression: Expression, columns: UserColumns, held: "ColumnLevels") -> NDArray[np.float64]:
         """One number a row, centred or scaled where that is asked."""
-        values = expression.numbers(columns, held.levels)
+        values = expression.compute(columns, held.levels)
         if expression.learned is None:
             return values
         mean, sd = self.learned.moments[expression.text]
@@ -61,7 +61,7 @@ class Recipe:
     def rows(self, columns: UserColumns, held: "ColumnLevels") -> dict[str, NDArray[Any]]:
         """What the model reads."""
         y = self.response(columns, held)
-        found = {"y": y} | self.design.rows(self.parts(columns, held), len(y))
+        found = {"y": y} | self.design.build_rows(self.parts(columns, held), len(y))
         if self.offsets:
             found["offset"] = np.sum([self.number(offset, columns, held) for offset in self.offsets], axis=0)
         if self.weights is not None:
@@ -109,7 +109,7 @@ class ColumnLevels:
             if (codes < 0).any():
                 raise unseen_error(factor.text, own[int(columns[column][int((codes < 0).argmax())])], known)
             return codes
-        values = factor.numbers(columns, self.levels)
+        values = factor.compute(columns, self.levels)
         if isinstance(known[0], str):
             raise unseen_error(factor.text, values[0].item(), known)
         levels = np.array(known, np.float64)

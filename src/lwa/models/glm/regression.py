@@ -329,6 +329,6 @@ class BoundGlm:
         for columns in read_batches(read.source, read.names):
             parts = read.recipe.parts(columns, read.held)
             size = len(next(iter(columns.values())))
-            pieces = [block.columns(part) for block, part in zip(design.blocks, parts, strict=True)]
+            pieces = [block.write_out(part) for block, part in zip(design.blocks, parts, strict=True)]
             found.append(np.concatenate([np.ones((size, int(design.intercept))), *pieces], axis=1))
         return np.concatenate(found)

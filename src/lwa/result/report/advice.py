@@ -1,40 +1,40 @@
-"""What a reader should know before they trust the draws, each with what to do about it."""
+"""The section on warnings: each with what to do about it."""
 
 from lwa.result.report.data import ReportData
 from lwa.result.report.markup import Markup, tag
 
 MOST_NAMED = 5
-"""Parameters that a warning names; it counts the others."""
+"""Parameters that a warning names; it only counts the others."""
 
 
-def collect_warnings(reading: ReportData) -> list[str]:
-    """The run's own, and what its table shows."""
-    told = [str(words) for words in reading.told.get("warnings", [])]
-    if not reading.table:
-        return [*told, "No draws were kept. Pass a larger budget, or more draws."]
-    if reading.disagreeing.any():
-        names = list_names([name for name, bad in zip(reading.names, reading.disagreeing, strict=True) if bad])
-        told.append(
-            f"Chains disagree on {names}: R-hat is {reading.disagreeing_in_words}. "
-            "Pass a longer tune and more draws; where traces stay apart, the posterior may have several modes."
+def collect_warnings(data: ReportData) -> list[str]:
+    """Return the warnings of the run, and those that its table gives rise to."""
+    warnings = [str(words) for words in data.attributes.get("warnings", [])]
+    if not data.table:
+        return [*warnings, "No draws were kept. Pass a larger budget, or more draws."]
+    if data.disagreeing.any():
+        names = list_names([name for name, bad in zip(data.names, data.disagreeing, strict=True) if bad])
+        warnings.append(
+            f"Chains disagree on {names}: R-hat is {data.disagreeing_in_words}. "
+            "Pass a longer tune and more draws. If traces stay apart, the posterior may have several modes."
         )
-    scarce = reading.scarce & ~reading.disagreeing
+    scarce = data.scarce & ~data.disagreeing
     if scarce.any():
-        names = list_names([name for name, bad in zip(reading.names, scarce, strict=True) if bad])
-        told.append(
-            f"There are fewer than {reading.few_in_words} of {names}, so that intervals are rough. Pass more draws."
+        names = list_names([name for name, bad in zip(data.names, scarce, strict=True) if bad])
+        warnings.append(
+            f"There are fewer than {data.few_in_words} of {names}, so intervals are rough. Pass more draws."
         )
-    return told
+    return warnings
 
 
 def list_names(names: list[str]) -> str:
-    """The first of them, and how many more."""
+    """Return the first names, and how many more there are."""
     more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
 
 
-def show_warnings(reading: ReportData) -> Markup:
-    """All warnings, or that there are none."""
-    told = collect_warnings(reading)
-    body = tag("ul", *(tag("li", words) for words in told)) if told else tag("p", "Nothing to warn of.")
-    return tag("section", tag("h2", "Warnings"), body, id="warnings", class_="warned" if told else None)
+def show_warnings(data: ReportData) -> Markup:
+    """Show all warnings, or that there are none."""
+    warnings = collect_warnings(data)
+    body = tag("ul", *(tag("li", words) for words in warnings)) if warnings else tag("p", "None.")
+    return tag("section", tag("h2", "Warnings"), body, id="warnings", class_="warned" if warnings else None)

@@ -1,4 +1,4 @@
-"""Chains: whether they agree, how they moved, and how long they remember."""
+"""The sections on chains: whether they agree, how they moved, and how long they remember."""
 
 from collections.abc import Callable
 
@@ -19,54 +19,54 @@ from lwa.result.report.pictures import (
 )
 
 
-def choose_parameters(reading: ReportData) -> list[int]:
-    """Which parameters have panels, and in which order: the table's where all are seen, else the worst first."""
-    if len(reading.names) <= OPEN_PANELS:
-        return list(range(len(reading.names)))
-    return [int(i) for i in reading.worst_first[:MOST_PANELS]]
+def choose_parameters(data: ReportData) -> list[int]:
+    """Return the parameters that have panels: all, in the table's order, if they are few; else the worst first."""
+    if len(data.names) <= OPEN_PANELS:
+        return list(range(len(data.names)))
+    return [int(i) for i in data.worst_first[:MOST_PANELS]]
 
 
-def draw_panels(reading: ReportData, picture: Callable[[str, NDArray[np.float64]], Markup], what: str) -> Markup:
-    """A panel for each of them."""
-    some = [picture(reading.names[i], reading.draws[i][reading.shown]) for i in choose_parameters(reading)]
-    return build_panels(some, len(reading.names) - len(some), what)
+def draw_panels(data: ReportData, picture: Callable[[str, NDArray[np.float64]], Markup], what: str) -> Markup:
+    """Draw a panel for each chosen parameter."""
+    some = [picture(data.names[i], data.draws[i][data.shown]) for i in choose_parameters(data)]
+    return build_panels(some, len(data.names) - len(some), what)
 
 
-def describe_order(reading: ReportData) -> str:
-    """What to say of the order."""
-    return " Parameters that mixed worst come first." if len(reading.names) > OPEN_PANELS else ""
+def describe_order(data: ReportData) -> str:
+    """Return a sentence on the order of panels, if it is not that of the table."""
+    return " Parameters that mixed worst come first." if len(data.names) > OPEN_PANELS else ""
 
 
-def show_chains(reading: ReportData) -> Markup:
-    """Whether chains agree."""
+def show_chains(data: ReportData) -> Markup:
+    """Show ranks and traces: whether chains agree."""
     parts = [tag("h2", "Chains")]
-    if reading.chains > 1:
+    if data.chains > 1:
         words = (
-            "Ranks: how often each chain's draws are low, middling or high among the draws of all. Chains that "
-            "agree are level." + reading.shown_in_words + describe_order(reading)
+            "Ranks: how often each chain's draws are low, medium or high among the draws of all chains. If chains "
+            "agree, all lines are level." + data.shown_in_words + describe_order(data)
         )
-        parts += [tag("p", words), list_chain_colours(reading.shown), draw_panels(reading, draw_ranks, "rank plots")]
-    words = "Traces: the draws in the order in which they were made. None should drift or stay apart."
-    return tag("section", *parts, tag("p", words), draw_panels(reading, draw_trace, "traces"), id="chains")
+        parts += [tag("p", words), list_chain_colours(data.shown), draw_panels(data, draw_ranks, "rank plots")]
+    words = "Traces: the draws in the order in which they were made. No chain should drift or stay apart."
+    return tag("section", *parts, tag("p", words), draw_panels(data, draw_trace, "traces"), id="chains")
 
 
-def show_autocorrelations(reading: ReportData) -> Markup:
-    """How long chains remember."""
-    thinning = reading.told.get("thinning", 1)
-    kept = "every transition is kept" if thinning == 1 else f"one transition in {thinning:,} is kept"
-    worst = reading.table["ess_bulk"]
-    total = reading.draws.shape[1] * reading.draws.shape[2]
-    words = [f"Between kept draws; {kept}. Dashed: what chance leaves of independent draws."]
+def show_autocorrelations(data: ReportData) -> Markup:
+    """Show autocorrelations: how long chains remember."""
+    thinning = data.attributes.get("thinning", 1)
+    kept = "every step" if thinning == 1 else f"one step in {thinning:,}"
+    worst = data.table["ess_bulk"]
+    total = data.draws.shape[1] * data.draws.shape[2]
+    words = [f"Correlation between kept draws ({kept}). Independent draws stay mostly within the dashed lines."]
     if np.isfinite(worst).any():
         least = int(np.nanargmin(worst))
         words.append(
-            f" Of {total:,} draws, those of {reading.names[least]} are worth the fewest independent ones: "
-            f"{format_short(float(worst[least]))}."
+            f" {data.names[least]} mixed worst: its {total:,} draws are worth {format_short(float(worst[least]))} "
+            "independent draws."
         )
     return tag(
         "section",
         tag("h2", "Autocorrelation"),
-        tag("p", join_markup(*words), describe_order(reading)),
-        draw_panels(reading, draw_autocorrelation, "autocorrelations"),
+        tag("p", join_markup(*words), describe_order(data)),
+        draw_panels(data, draw_autocorrelation, "autocorrelations"),
         id="autocorrelation",
     )

@@ -1,35 +1,37 @@
-"""What is drawn of draws: densities, ranks, traces and autocorrelations, as few numbers as a small picture shows."""
+"""The numbers behind the pictures: densities, ranks, traces and autocorrelations, as few as a small picture shows."""
 
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float64
 from numpy.typing import NDArray
 
 from lwa.diagnostics.autocorrelation import autocovariances
 
 DENSITY_POINTS = 80
-"""Of a density: more would not be seen in a panel of some 250 pixels."""
+"""Points of a density: more would not be seen in a panel of some 250 pixels."""
 RANK_BINS = 20
-"""Of ranks, as Vehtari et al. (2021) draw them."""
+"""Bins of ranks, as Vehtari et al. (2021) draw them."""
 TRACE_COLUMNS = 120
-"""Of a trace: a chain with more draws is shown by the smallest and largest of each of so many stretches."""
+"""Columns of a trace: a longer chain is shown by the smallest and largest draw of each of so many stretches."""
 LAGS = 40
+"""Lags of an autocorrelation."""
 TAIL_LEFT_OUT = 1e-3
 """Share of the draws that a picture may leave out at either end, so that one outlier does not flatten the rest."""
 
 
 class Densities(NamedTuple):
-    """Kernel estimates at the same places, relative to the largest; `chains` are `(chains, places)`."""
+    """Kernel density estimates at the same places, relative to the largest."""
 
     low: float
     high: float
-    places: NDArray[np.float64]
-    pooled: NDArray[np.float64]
-    chains: NDArray[np.float64]
+    places: Float64[np.ndarray, " places"]
+    pooled: Float64[np.ndarray, " places"]
+    chains: Float64[np.ndarray, "chains places"]
 
 
 def find_bounds(values: NDArray[np.float64]) -> tuple[float, float] | None:
-    """Between which values to draw; None where there is nothing that varies."""
+    """Return between which values to draw; None if nothing varies."""
     finite = values[np.isfinite(values)]
     if not finite.size:
         return None
@@ -39,11 +41,13 @@ def find_bounds(values: NDArray[np.float64]) -> tuple[float, float] | None:
     return (float(low), float(high)) if high - low > 1e-12 * max(abs(low), abs(high)) else None
 
 
-def estimate_densities(values: NDArray[np.float64], shown: NDArray[np.int64] | None = None) -> Densities | None:
-    """Of all draws `(chains, draws)` and of each chain, or of those that are `shown`; None where nothing varies.
+def estimate_densities(
+    values: Float64[np.ndarray, "chains draws"], shown: NDArray[np.int64] | None = None
+) -> Densities | None:
+    """Return densities of all draws and of each chain that is `shown`; None if nothing varies.
 
-    Silverman's bandwidth of all draws serves every chain, so that curves differ only where draws do. Beyond both ends
-    draws are mirrored: a density that is cut off at a boundary stays up there.
+    Silverman's bandwidth of all draws serves every chain, so that curves differ only if draws do. Beyond both ends
+    draws are mirrored, so that a density that is cut off at a boundary does not fall to zero there.
     """
     between = find_bounds(values)
     if between is None:
@@ -68,10 +72,10 @@ def estimate_densities(values: NDArray[np.float64], shown: NDArray[np.int64] | N
     return Densities(low, high, places, pooled / top, chains / top)
 
 
-def count_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How often each chain's draws `(chains, draws)` have a low, a middling or a high rank among all draws.
+def count_ranks(values: Float64[np.ndarray, "chains draws"]) -> Float64[np.ndarray, "chains bins"]:
+    """Return how often each chain's draws have a low, a medium or a high rank among all draws.
 
-    Relative to what chains that agree have on average, so 1 everywhere; `(chains, bins)`. Ties share their mean rank.
+    Counts are relative to their average if chains agree, which is 1. Ties share their mean rank.
     """
     _, place, counts = np.unique(values.ravel(), return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - 0.5 * counts)[place].reshape(values.shape)
@@ -81,7 +85,7 @@ def count_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def thin_trace(chain: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Where a chain was, and when, as a share of its length: every draw, or the ends of each of `TRACE_COLUMNS` stretches."""
+    """Return when, as a share of its length, and where a chain was: every draw, or the extremes of each stretch."""
     draws = len(chain)
     if draws <= 2 * TRACE_COLUMNS:
         return (np.arange(draws) + 0.5) / draws, chain
@@ -90,8 +94,8 @@ def thin_trace(chain: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray
     return np.repeat((np.arange(TRACE_COLUMNS) + 0.5) / TRACE_COLUMNS, 2), ends.ravel()
 
 
-def autocorrelation(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return ρ at lags from 0 on, the mean over chains `(chains, draws)` that move; empty if none does."""
+def autocorrelation(values: Float64[np.ndarray, "chains draws"]) -> Float64[np.ndarray, " lags"]:
+    """Return ρ at lags from 0 on, the mean over chains that move; empty if none does."""
     with np.errstate(invalid="ignore"):  # what is not finite does not move
         covariance = autocovariances(values - values.mean(1, keepdims=True), axis=1)
     moving = covariance[:, 0] > 0

@@ -1,17 +1,17 @@
-"""HTML as text. Whatever is not markup already is escaped, so a parameter may have any name."""
+"""HTML as text. Anything that is not `Markup` is escaped, so a parameter may have any name."""
 
 from html import escape
 
 
 class Markup(str):
-    """Text that is HTML already. Joined to other text it is plain again, and would be escaped as a whole."""
+    """Text that is HTML already. If it is added to other text, the sum is plain text, and is escaped as a whole."""
 
 
 def tag(name: str, *children: object, **attributes: object) -> Markup:
-    """`<name attribute="value">children</name>`; children that are no `Markup` are escaped.
+    """Return `<name attribute="value">children</name>`; children that are not `Markup` are escaped.
 
-    `class_` is written `class` and `data_x` is written `data-x`. Attributes that are None or False are left out, and
-    True stands alone.
+    `class_` becomes `class` and `data_x` becomes `data-x`. Attributes that are None or False are left out; for True,
+    only the name is written.
     """
     written = "".join(
         f" {_attribute(key)}" if value is True else f' {_attribute(key)}="{escape(str(value))}"'
@@ -22,7 +22,7 @@ def tag(name: str, *children: object, **attributes: object) -> Markup:
 
 
 def join_markup(*children: object) -> Markup:
-    """One after the other; None is left out."""
+    """Return the children one after the other, without None."""
     return Markup("".join(one if isinstance(one, Markup) else escape(str(one)) for one in children if one is not None))
 
 
@@ -31,10 +31,10 @@ def _attribute(key: str) -> str:
 
 
 def fold(label: str, *children: object) -> Markup:
-    """What opens when it is asked for."""
+    """Return a label that opens its content when clicked."""
     return tag("details", tag("summary", label), *children)
 
 
 def list_facts(pairs: list[tuple[str, object]]) -> Markup:
-    """What is what, one a line."""
+    """Return names with their values, one pair per line."""
     return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs))

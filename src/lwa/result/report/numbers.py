@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them."""
+"""Numbers as text."""
 
 import math
 
@@ -6,14 +6,14 @@ import numpy as np
 
 
 def count_decimals(size: float, digits: int) -> int:
-    """How many decimals show so many digits of a number of this size; at least none, at most nine."""
+    """Return how many decimals show so many digits of a number of this size: from 0 to 9."""
     if not (np.isfinite(size) and size > 0):
         return digits
     return int(min(9, max(0, digits - 1 - math.floor(math.log10(size)))))
 
 
 def format_fixed(value: float, decimals: int) -> str:
-    """With so many decimals, unless that would be long or would show nothing."""
+    """Return a number with so many decimals, unless that would be too long or show only zeros."""
     if not np.isfinite(value):
         return str(float(value))
     if abs(value) >= 1e7 or (value and decimals == 9 and abs(value) < 1e-6):
@@ -22,19 +22,19 @@ def format_fixed(value: float, decimals: int) -> str:
 
 
 def format_short(value: float) -> str:
-    """Three digits, thousands between commas."""
+    """Return a number with three digits, or with commas between thousands."""
     if not np.isfinite(value):
         return str(float(value))
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def format_share(part: float) -> str:
-    """A share of 1 in per cent."""
+    """Return a share of 1 in per cent."""
     return f"{100 * part:.3g} %" if np.isfinite(part) else "not known"
 
 
 def place_ticks(low: float, high: float, most: int = 4) -> list[tuple[float, str]]:
-    """Round numbers between two, with what to write beside them."""
+    """Return round numbers between two, with their labels."""
     if not high > low:
         return []
     step = 10.0 ** math.floor(math.log10((high - low) / most))

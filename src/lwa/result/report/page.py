@@ -1,10 +1,10 @@
-"""The page: sections in the order in which a reader needs them, the verdict first."""
+"""The page: its sections in order, the verdict first."""
 
 import os
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lwa import __version__
 from lwa.errors import InputError
 from lwa.result.report.advice import collect_warnings, show_warnings
 from lwa.result.report.chains import show_autocorrelations, show_chains
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 DEFAULT_NAME = "report.html"
 GENERATOR = '<meta name="generator" content="lwa'
-"""By which a report is known, so that no other page is ever overwritten."""
+"""The mark of a report: no file without it is ever overwritten."""
 PAGE_HEAD = """<!doctype html>
 <html lang="en">
 <head>
@@ -49,7 +49,7 @@ SECTION_TITLES = {
 
 
 def write_report(fit: "Result", path: str | os.PathLike[str] | None = None) -> Path:
-    """Write the page; refuses to overwrite a file that is no report."""
+    """Write the page; raise rather than overwrite a file that is not a report."""
     target = Path(DEFAULT_NAME if path is None else path)
     require_ours(target)
     text = build_page(fit)
@@ -68,7 +68,7 @@ def write_report(fit: "Result", path: str | os.PathLike[str] | None = None) -> P
 
 
 def require_ours(target: Path) -> None:
-    """Refuse a folder, and a file that is no report."""
+    """Raise if the path is a folder, or a file that is not a report."""
     if target.is_dir():
         raise InputError(f"{target} is a folder. Pass the path of a file, such as {target / DEFAULT_NAME}.")
     try:
@@ -85,50 +85,58 @@ def require_ours(target: Path) -> None:
 
 
 def build_page(fit: "Result") -> str:
-    """All of it, as text."""
-    reading = collect_data(fit)
-    title = f"{reading.told.get('method', 'lwa')}: {describe_model(reading)}"
+    """Return the page as text."""
+    data = collect_data(fit)
+    title = f"{data.attributes.get('method', 'lwa')}: {describe_model(data)}"
     style = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
-    head = PAGE_HEAD.format(generator=GENERATOR, version=__version__, title=join_markup(shorten(title)), style=style)
-    parts = build_sections(reading)
-    body = tag("body", build_header(reading), tag("main", show_verdict(reading), build_links(parts), *parts.values()))
+    head = PAGE_HEAD.format(generator=GENERATOR, version=version("lwa"), title=join_markup(shorten(title)), style=style)
+    parts = build_sections(data)
+    body = tag("body", build_header(data), tag("main", show_verdict(data), build_links(parts), *parts.values()))
     return f"{head}{body}\n</html>\n"
 
 
-def build_sections(reading: ReportData) -> dict[str, Markup]:
-    """Everything below the verdict, by its id; less of it where there are no draws."""
-    found = {"table": show_table, "forest": show_forest, "densities": show_densities, "chains": show_chains, "rows": show_rows}
-    found |= {"autocorrelation": show_autocorrelations, "warnings": show_warnings, "settings": show_reproduction}
+def build_sections(data: ReportData) -> dict[str, Markup]:
+    """Return the sections below the verdict by id; fewer if there are no draws."""
+    found = {
+        "table": show_table,
+        "forest": show_forest,
+        "densities": show_densities,
+        "chains": show_chains,
+        "rows": show_rows,
+        "autocorrelation": show_autocorrelations,
+        "warnings": show_warnings,
+        "settings": show_reproduction,
+    }
     always = ("rows", "warnings", "settings")
-    return {name: make(reading) for name, make in found.items() if reading.fit.draws or name in always}
+    return {name: make(data) for name, make in found.items() if data.fit.draws or name in always}
 
 
-def build_header(reading: ReportData) -> Markup:
-    """What this is a report of, in a line."""
-    told, fit = reading.told, reading.fit
-    rows = f" from {told['rows']:,} rows" if told.get("rows") else ""
-    scalars = f"{len(reading.names):,} parameter" + ("s" if len(reading.names) != 1 else "")
-    how = f"method {told['method']}" if reading.rival else f"target {told.get('target', 'not recorded')}"
-    made = told.get("draws_summarised")
+def build_header(data: ReportData) -> Markup:
+    """Return the title, and the sizes of the run in one line."""
+    attributes, fit = data.attributes, data.fit
+    rows = f" from {attributes['rows']:,} rows" if attributes.get("rows") else ""
+    scalars = f"{len(data.names):,} parameter" + ("s" if len(data.names) != 1 else "")
+    how = f"method {attributes['method']}" if data.rival else f"target {attributes.get('target', 'not recorded')}"
+    made = attributes.get("draws_summarised")
     draws = (
-        f"{fit.draws:,} draws" if made is None else f"{made:,} draws (summarised; pictures have the last {fit.draws:,})"
+        f"{fit.draws:,} draws" if made is None else f"{made:,} draws (summarised; pictures show the last {fit.draws:,})"
     )
-    words = f"{reading.chains} chains × {draws} of {scalars}{rows}, {how}"
-    count = len(collect_warnings(reading))
+    words = f"{data.chains} chains × {draws} of {scalars}{rows}, {how}"
+    count = len(collect_warnings(data))
     warned = tag("a", f"{count} warning{'s' if count > 1 else ''}", href="#warnings", class_="flag") if count else None
-    return tag("header", tag("h1", shorten(describe_model(reading))), tag("p", words, ". ", warned))
+    return tag("header", tag("h1", shorten(describe_model(data))), tag("p", words, ". ", warned))
 
 
-def describe_model(reading: ReportData) -> str:
-    """The formula, where the model came from one; else the parameters' names."""
-    return str(reading.told.get("model") or "").partition(", family ")[0] or ", ".join(reading.fit.posterior)
+def describe_model(data: ReportData) -> str:
+    """Return the formula of the model, if it came from one; else the parameters' names."""
+    return str(data.attributes.get("model") or "").partition(", family ")[0] or ", ".join(data.fit.posterior)
 
 
 def shorten(words: str, most: int = 80) -> str:
-    """So long that it fits a heading."""
+    """Return words short enough for a heading."""
     return words if len(words) <= most else words[: most - 1] + "…"
 
 
 def build_links(parts: dict[str, Markup]) -> Markup:
-    """To every section that is there."""
+    """Return links to all sections of the page."""
     return tag("nav", *(tag("a", SECTION_TITLES[name], href=f"#{name}") for name in parts))

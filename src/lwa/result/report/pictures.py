@@ -1,4 +1,4 @@
-"""Small pictures. Lines are SVG that stretches with its box; words are HTML beside it, so they never shrink with it."""
+"""Small pictures. Lines are SVG that stretches with its box; words are HTML beside it, so that they never shrink."""
 
 from collections.abc import Sequence
 
@@ -10,38 +10,42 @@ from lwa.result.report.markup import Markup, fold, tag
 from lwa.result.report.numbers import place_ticks
 
 BOX_WIDTH, BOX_HEIGHT = 300.0, 100.0
-"""Of the box that SVG draws in, whatever the size on the page."""
+"""The box that SVG draws in, whatever its size on the page."""
 CHAIN_COLOURS = 8
-"""Of chains, as the style sheet has them; a ninth chain looks like the first."""
+"""Colours in the style sheet; a ninth chain looks like the first."""
 OPEN_PANELS, MOST_PANELS = 8, 100
-"""Panels that are seen at once, and all that a page holds: others' parameters are in the table and the forest."""
+"""Panels that are open, and panels of a page in all: further parameters are only in the table and the intervals."""
 
 
 def draw_densities(name: str, values: NDArray[np.float64], shown: NDArray[np.int64]) -> Markup:
-    """All draws as an area, each chain that is shown as a line."""
+    """Draw the density of all draws as an area, and of each chain shown as a line."""
     found = curves.estimate_densities(values, shown)
     if found is None:
         return draw_nothing(name)
     x = _scale_across(found.places, found.low, found.high)
-    area = _draw_path([0.0, *x, BOX_WIDTH], _scale_up([0.0, *found.pooled, 0.0], 0.0, 1.05), "area")
+    area = _path([0.0, *x, BOX_WIDTH], _scale_up([0.0, *found.pooled, 0.0], 0.0, 1.05), "area")
     lines = [
-        _draw_path(x, _scale_up(chain, 0.0, 1.05), f"line {find_colour(i)}") for i, chain in enumerate(found.chains)
+        _path(x, _scale_up(chain, 0.0, 1.05), f"line {find_colour(i)}") for i, chain in enumerate(found.chains)
     ]  # fmt: skip
-    return build_panel(name, _build_svg(f"Posterior density of {name}", area, *lines), draw_axis(found.low, found.high))
+    return build_panel(name, _svg(f"Posterior density of {name}", area, *lines), draw_axis(found.low, found.high))
 
 
 def draw_ranks(name: str, values: NDArray[np.float64]) -> Markup:
-    """How often each chain has each rank; all lines are at the middle where chains agree."""
+    """Draw how often each chain has each rank; all lines are level if chains agree."""
     counts = curves.count_ranks(values)
     x = np.repeat(np.linspace(0, BOX_WIDTH, counts.shape[1] + 1), 2)[1:-1]
     top = max(2.0, 1.05 * counts.max())
-    middle = _draw_path([0.0, BOX_WIDTH], _scale_up([1.0, 1.0], 0.0, top), "rule")
-    lines = [_draw_path(x, _scale_up(np.repeat(chain, 2), 0.0, top), f"line {find_colour(i)}") for i, chain in enumerate(counts)]
-    return build_panel(name, _build_svg(f"Ranks of {name}, chain by chain", middle, *lines), label_ends("low", "rank", "high"))
+    middle = _path([0.0, BOX_WIDTH], _scale_up([1.0, 1.0], 0.0, top), "rule")
+    lines = [
+        _path(x, _scale_up(np.repeat(chain, 2), 0.0, top), f"line {find_colour(i)}") for i, chain in enumerate(counts)
+    ]
+    return build_panel(
+        name, _svg(f"Ranks of {name}, chain by chain", middle, *lines), label_ends("low", "rank", "high")
+    )
 
 
 def draw_trace(name: str, values: NDArray[np.float64], first: str = "first draw", last: str = "last") -> Markup:
-    """Where each chain was."""
+    """Draw where each chain was."""
     between = curves.find_bounds(values)
     if between is None:
         return draw_nothing(name)
@@ -49,15 +53,17 @@ def draw_trace(name: str, values: NDArray[np.float64], first: str = "first draw"
     lines = []
     for i, chain in enumerate(values):
         when, where = curves.thin_trace(chain)
-        lines.append(_draw_path(BOX_WIDTH * when, _scale_up(np.clip(where, low, high), low, high), f"line thin {find_colour(i)}"))
+        lines.append(
+            _path(BOX_WIDTH * when, _scale_up(np.clip(where, low, high), low, high), f"line thin {find_colour(i)}")
+        )
     marks = place_ticks(low, high, 3)
     labels = [tag("span", words, style=f"bottom:{100 * (at - low) / (high - low):.1f}%") for at, words in marks]
-    drawn = tag("div", tag("div", *labels, class_="side"), _build_svg(f"Trace of {name}", *lines), class_="sided")
+    drawn = tag("div", tag("div", *labels, class_="side"), _svg(f"Trace of {name}", *lines), class_="sided")
     return build_panel(name, drawn, label_ends(first, "", last))
 
 
 def draw_autocorrelation(name: str, values: NDArray[np.float64]) -> Markup:
-    """ρ from lag 1 on, with what chance leaves at independent draws: ± 2 / √draws."""
+    """Draw ρ from lag 1 on, and the range of independent draws by chance: ± 2 / √draws."""
     rho = curves.autocorrelation(values)
     if len(rho) < 2:
         return draw_nothing(name)
@@ -65,28 +71,34 @@ def draw_autocorrelation(name: str, values: NDArray[np.float64]) -> Markup:
     low = min(-0.2, 1.05 * rho.min())
     x = BOX_WIDTH * (lags - 0.5) / len(lags)
     zero, tops = _scale_up([0.0], low, 1.0)[0], _scale_up(rho[1:], low, 1.0)
-    bars = " ".join(f"M{format_tenth(at)} {format_tenth(zero)}V{format_tenth(top)}" for at, top in zip(x, tops, strict=True))
+    bars = " ".join(
+        f"M{format_tenth(at)} {format_tenth(zero)}V{format_tenth(top)}" for at, top in zip(x, tops, strict=True)
+    )
     chance = min(1.0, 2.0 / np.sqrt(values.size))
     band = [
-        _draw_path([0.0, BOX_WIDTH], _scale_up([edge, edge], low, 1.0), "rule dashed") for edge in (chance, -chance) if edge > low
-    ]  # fmt: skip
+        _path([0.0, BOX_WIDTH], _scale_up([edge, edge], low, 1.0), "rule dashed")
+        for edge in (chance, -chance)
+        if edge > low
+    ]
     drawn = tag("path", d=bars, class_="line c0 bars", style=f"stroke-width:{max(1.5, 90 / len(lags)):.1f}px")
-    rule = _draw_path([0.0, BOX_WIDTH], [zero, zero], "rule")
-    return build_panel(name, _build_svg(f"Autocorrelation of {name}", rule, *band, drawn), label_ends("lag 1", "", str(len(lags))))
+    rule = _path([0.0, BOX_WIDTH], [zero, zero], "rule")
+    return build_panel(
+        name, _svg(f"Autocorrelation of {name}", rule, *band, drawn), label_ends("lag 1", "", str(len(lags)))
+    )
 
 
 def draw_nothing(name: str) -> Markup:
-    """In the place of a picture."""
+    """Return a sentence in place of a picture."""
     return build_panel(name, tag("p", "All draws are the same, or none is finite.", class_="still"))
 
 
 def build_panel(name: str, *parts: object) -> Markup:
-    """A picture under its name."""
+    """Return a picture under its name."""
     return tag("figure", tag("figcaption", name, title=name), *parts, class_="panel")
 
 
 def build_panels(figures: Sequence[Markup], left_out: int, what: str) -> Markup:
-    """Side by side as the page is wide; the first are seen, the others open when they are asked for."""
+    """Return panels side by side, as wide as the page allows; all but the first open when clicked."""
     shown, rest = figures[:OPEN_PANELS], figures[OPEN_PANELS:]
     more = fold(f"{len(rest)} more {what}", tag("div", *rest, class_="panels")) if rest else None
     note = tag("p", f"{left_out:,} more parameters have no panel here; all are in the table.", class_="note")
@@ -94,35 +106,45 @@ def build_panels(figures: Sequence[Markup], left_out: int, what: str) -> Markup:
 
 
 def draw_axis(low: float, high: float) -> Markup:
-    """Round numbers below a picture."""
+    """Return round numbers below a picture."""
     return tag(
         "div",
-        *(tag("span", words, style=f"left:{100 * (at - low) / (high - low):.1f}%") for at, words in place_ticks(low, high)),
+        *(
+            tag("span", words, style=f"left:{100 * (at - low) / (high - low):.1f}%")
+            for at, words in place_ticks(low, high)
+        ),
         class_="axis",
         aria_hidden="true",
     )
 
 
 def label_ends(left: str, middle: str, right: str) -> Markup:
-    """Words below a picture."""
+    """Return three words below a picture."""
     return tag("div", tag("span", left), tag("span", middle), tag("span", right), class_="ends")
 
 
 def list_chain_colours(shown: NDArray[np.int64]) -> Markup:
-    """Which colour is which chain."""
-    marks = [tag("span", tag("i", class_=f"dot {find_colour(i)}"), f"chain {n}") for i, n in enumerate(shown[:CHAIN_COLOURS])]
+    """Return the colour of each chain shown."""
+    marks = [
+        tag("span", tag("i", class_=f"dot {find_colour(i)}"), f"chain {n}") for i, n in enumerate(shown[:CHAIN_COLOURS])
+    ]
     more = tag("span", "and so on, colours repeat") if len(shown) > CHAIN_COLOURS else None
     return tag("p", *marks, more, class_="key")
 
 
 def find_colour(chain: int) -> str:
-    """The class of a chain's colour."""
+    """Return the CSS class of a chain's colour."""
     return f"c{chain % CHAIN_COLOURS}"
 
 
-def _build_svg(label: str, *shapes: Markup) -> Markup:
+def _svg(label: str, *shapes: Markup) -> Markup:
     return tag(
-        "svg", *shapes, viewBox=f"0 0 {BOX_WIDTH:g} {BOX_HEIGHT:g}", preserveAspectRatio="none", role="img", aria_label=label
+        "svg",
+        *shapes,
+        viewBox=f"0 0 {BOX_WIDTH:g} {BOX_HEIGHT:g}",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=label,
     )
 
 
@@ -134,8 +156,8 @@ def _scale_up(values: Sequence[float] | NDArray[np.float64], low: float, high: f
     return list(BOX_HEIGHT * (1.0 - (np.asarray(values) - low) / (high - low)))
 
 
-def _draw_path(x: Sequence[float] | NDArray[np.float64], y: Sequence[float], classes: str) -> Markup:
-    """A line through these points; lifted where a value is not finite."""
+def _path(x: Sequence[float] | NDArray[np.float64], y: Sequence[float], classes: str) -> Markup:
+    """Return a line through these points, with a gap wherever a value is not finite."""
     parts, drawing = [], False
     for across, up in zip(x, y, strict=True):
         if not np.isfinite(up):
@@ -147,12 +169,12 @@ def _draw_path(x: Sequence[float] | NDArray[np.float64], y: Sequence[float], cla
 
 
 def format_tenth(value: float) -> str:
-    """A coordinate to a tenth, as short as it goes."""
+    """Return a coordinate to a tenth, as short as possible."""
     return f"{value:.1f}".removesuffix(".0")
 
 
 def draw_bars(lines: Sequence[tuple[str, float, str]]) -> Markup:
-    """Quantities of one kind side by side: label, size and what to write beside it."""
+    """Draw quantities of one kind as bars: label, size and the words beside it."""
     longest = max(size for _, size, _ in lines) or 1.0
     return tag(
         "div",

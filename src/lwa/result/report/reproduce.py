@@ -1,4 +1,4 @@
-"""How to do it again: the call that made a run, what it was given, and what it ran on."""
+"""The section on how to repeat the run: the call, the settings and the versions."""
 
 import ast
 import json
@@ -26,7 +26,7 @@ RECORDED_DEFAULTS: dict[str, tuple[Any, ...]] = {
     "keep_tune": (False,),
     "keep": ("auto",),
 }
-"""Records of what need not be typed: what `lwa.sample` and `lwa.rivals.sample` do anyway."""
+"""Recorded values that need not be typed: the defaults of `lwa.sample` and `lwa.rivals.sample`."""
 SETTING_HOMES = {
     "subset_move": "lwa.subsets",
     "subset_weight": "lwa.subsets",
@@ -34,25 +34,25 @@ SETTING_HOMES = {
     "summary": "lwa.summaries",
     "method": "lwa.rivals",
 }
-"""Where the objects that a setting may be are found."""
+"""The module of the objects that a setting may be."""
 POSITIONAL_FIELDS = {"levels", "parts"}
 """Fields that are passed one by one: `Quantiles(0.2, 0.5)`, `Combine(Quantiles(0.5), MinMax())`."""
 NOT_RECORDED = "..."
-"""In the place of what a record cannot say: a function, an array."""
+"""Stands for what a record cannot hold: a function, an array."""
 
 
 class UnwritableRecord(Exception):
-    """A record that does not say what to type."""
+    """The call cannot be written from a record."""
 
 
 class CallWriter(ast.NodeTransformer):
-    """From what `lwa.run.settings.plain` wrote back to what one types: names are texts, objects have a home."""
+    """Turns what `lwa.run.settings.plain` wrote back into code: names become strings, objects get their module."""
 
     def __init__(self, home: str) -> None:
         self.home = home
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        """`Swap(k=1)` is `lwa.subsets.Swap(k=1)`."""
+        """Turn `Swap(k=1)` into `lwa.subsets.Swap(k=1)`."""
         if not isinstance(node.func, ast.Name) or not node.func.id[:1].isupper():
             raise UnwritableRecord
         if any(keyword.arg == "function" for keyword in node.keywords):
@@ -62,17 +62,17 @@ class CallWriter(ast.NodeTransformer):
         for name in POSITIONAL_FIELDS & values.keys():
             arguments += values.pop(name).elts
             if name == "parts":
-                values.pop("column", None)  # theirs
+                values.pop("column", None)  # the parts have their own
         keywords = [ast.keyword(name, value) for name, value in values.items()]
         return ast.Call(ast.Name(f"{self.home}.{node.func.id}"), arguments, keywords)
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        """`auto` is `'auto'`, and `inf` is a number."""
+        """Turn `auto` into `'auto'`, and `inf` into a number."""
         return ast.parse("float('inf')", mode="eval").body if node.id == "inf" else ast.Constant(node.id)
 
 
-def write_setting(name: str, value: Any) -> str:
-    """A recorded setting as one types it."""
+def write_setting(name: str, value: object) -> str:
+    """Return a recorded setting as code."""
     if isinstance(value, str) and name in SETTING_HOMES:
         try:
             return ast.unparse(CallWriter(SETTING_HOMES[name]).visit(ast.parse(value, mode="eval").body))
@@ -86,7 +86,7 @@ def write_setting(name: str, value: Any) -> str:
 
 
 def write_budget(record: str) -> str:
-    """What was passed for `Budget(seconds=3.0, rows=inf)`."""
+    """Return the argument that was recorded as `Budget(seconds=3.0, rows=inf)`."""
     try:
         limits = {
             keyword.arg: float(ast.unparse(keyword.value))
@@ -98,76 +98,79 @@ def write_budget(record: str) -> str:
     return f"{seconds:g}" if math.isfinite(seconds) else f"lwa.RowReads({int(rows)})"
 
 
-def write_call(reading: ReportData) -> str:
-    """The call that repeats a run, options that are lwa's own choice left out."""
-    settings: Mapping[str, Any] = reading.told.get("settings", {})
-    options = dict(settings) | {"chains": reading.chains}
+def write_call(data: ReportData) -> str:
+    """Return the call that repeats a run, without options that have their default."""
+    settings: Mapping[str, Any] = data.attributes.get("settings", {})
+    options = dict(settings) | {"chains": data.chains}
     given = {
         name: write_setting(name, value)
         for name, value in options.items()
         if value is not None and name != "method" and value not in RECORDED_DEFAULTS.get(name, ())
     }
-    if reading.rival and settings.get("draws") is None:
+    if data.rival and settings.get("draws") is None:
         given["draws"] = "'auto'"
-    if reading.rival and given.get("thinning") == "1":
+    if data.rival and given.get("thinning") == "1":
         del given["thinning"]
     first = "lwa.sample("
     arguments = ["model", "data"]
-    if reading.rival:
+    if data.rival:
         first = "lwa.rivals.sample("
-        arguments.insert(0, write_setting("method", settings.get("method", reading.told["method"])))
-        if kernel := reading.told.get("kernel"):
+        arguments.insert(0, write_setting("method", settings.get("method", data.attributes["method"])))
+        if kernel := data.attributes.get("kernel"):
             given["kernel"] = write_setting("kernel", kernel)
     lines = [", ".join(arguments), *(f"{name}={value}" for name, value in given.items())]
     return "\n".join(["import lwa", "", f"fit = {first}", *(f"    {line}," for line in lines), ")"])
 
 
-def list_remarks(reading: ReportData, typed_call: str) -> list[str]:
-    """What the call alone does not say."""
-    if "command" in reading.told:
-        told = ["The same command in the same folder, on the same data, with the same versions, gives the same draws."]
+def list_remarks(data: ReportData, typed_call: str) -> list[str]:
+    """Return what the call alone does not say."""
+    if "command" in data.attributes:
+        remarks = ["The same command in the same folder gives the same draws, if data and versions are the same."]
     else:
-        told = ["The same call on the same data, with the same versions, gives the same draws."]
+        remarks = ["The same call gives the same draws, if data and versions are the same."]
         if NOT_RECORDED in typed_call:
-            told.append(f"A function or an array is not recorded: put yours in the place of {NOT_RECORDED}")
-        told.append("Starts are not recorded: pass initvals again if you did.")
-    if "seconds=inf" not in str(reading.told.get("settings", {}).get("budget", "seconds=inf")):
-        told.append("A budget in seconds ends elsewhere on another machine, or on a busy one.")
-    if passes := reading.told.get("polish_passes"):
-        told.append(f"Then fit.polish(...): {passes} passes were made.")
-    return told
+            remarks.append(f"Functions and arrays are not recorded: replace {NOT_RECORDED} by your own.")
+        remarks.append("Starting values are not recorded: if you passed initvals, pass it again.")
+    if "seconds=inf" not in str(data.attributes.get("settings", {}).get("budget", "seconds=inf")):
+        remarks.append("A budget in seconds gives another number of draws on a faster, slower or busier machine.")
+    if passes := data.attributes.get("polish_passes"):
+        remarks.append(f"Afterwards fit.polish() corrected the draws. Passes over all rows: {passes}.")
+    return remarks
 
 
-def show_reproduction(reading: ReportData) -> Markup:
-    """The call, what the run was made of, and every setting as it was recorded."""
-    told, again = reading.told, reading.told.get("command") or write_call(reading)
-    versions = ", ".join(f"{name} {number}" for name, number in told.get("versions", {}).items())
+def show_reproduction(data: ReportData) -> Markup:
+    """Show the call, the versions, data and costs of the run, and every recorded setting."""
+    attributes, again = data.attributes, data.attributes.get("command") or write_call(data)
+    versions = ", ".join(f"{name} {number}" for name, number in attributes.get("versions", {}).items())
+    thinning = attributes.get("thinning", 1)
+    kept = "every step" if thinning == 1 else f"one step in {thinning:,}"
+    seconds, sampling = attributes.get("seconds", 0), attributes.get("sampling_seconds", 0)
     known: list[tuple[str, object]] = [
-        ("lwa", told.get("inference_library_version", "")),
+        ("lwa", attributes.get("inference_library_version", "")),
         ("Versions", versions),
-        ("Seed", told.get("seed", "")),
-        ("Rows", f"{told.get('rows', 0):,}"),
-        ("Fingerprint of the data", tag("code", told.get("fingerprint", ""))),
-        ("Kernel", told.get("kernel", "")),
-        ("Chains, draws, thinning", f"{reading.chains}, {reading.fit.draws:,}, {told.get('thinning', 1):,}"),
-        ("Seconds", f"{told.get('seconds', 0):,} in all, {told.get('sampling_seconds', 0):,} of tune and sampling"),
+        ("Seed", attributes.get("seed", "")),
+        ("Rows", f"{attributes.get('rows', 0):,}"),
+        ("Fingerprint of the data", tag("code", attributes.get("fingerprint", ""))),
+        ("Kernel", attributes.get("kernel", "")),
+        ("Chains", f"{data.chains:,}"),
+        ("Draws per chain", f"{data.fit.draws:,}, {kept}"),
+        ("Seconds", f"{seconds:,} in all, {sampling:,} for tuning and sampling"),
     ]
-    return tag(
-        "section",
-        tag("h2", "Settings, and how to repeat it"),
+    parts = [
+        tag("h2", "Settings, and how to repeat the run"),
         tag("pre", tag("code", again, id="call")),
-        tag("ul", *(tag("li", words) for words in list_remarks(reading, again)), class_="note"),
+        tag("ul", *(tag("li", words) for words in list_remarks(data, again)), class_="note"),
         list_facts([(name, value) for name, value in known if value != ""]),
-        fold("Every setting and attribute", list_settings(told)),
-        id="settings",
-    )
+        fold("Every setting and attribute", list_settings(attributes)),
+    ]
+    return tag("section", *parts, id="settings")
 
 
-def list_settings(told: Mapping[str, Any]) -> Markup:
-    """Attributes as they are, the certificate and the clock apart, which are long, and stages: this page is one."""
+def list_settings(attributes: Mapping[str, Any]) -> Markup:
+    """Return all attributes but the certificate, the clock and the stages, which are too long."""
     apart = ("certificate", "clock", "settings", "stages")
-    plain = {name: value for name, value in told.items() if name not in apart}
-    plain |= {f"settings.{name}": value for name, value in told.get("settings", {}).items()}
+    plain = {name: value for name, value in attributes.items() if name not in apart}
+    plain |= {f"settings.{name}": value for name, value in attributes.get("settings", {}).items()}
     lines = [
         tag("tr", tag("th", name, scope="row"), tag("td", value if isinstance(value, str) else write_json(value)))
         for name, value in plain.items()
@@ -175,6 +178,6 @@ def list_settings(told: Mapping[str, Any]) -> Markup:
     return tag("div", tag("table", tag("tbody", *lines), class_="settings"), class_="scroll")
 
 
-def write_json(value: Any) -> str:
-    """In one line."""
+def write_json(value: object) -> str:
+    """Return a value as one line of JSON."""
     return json.dumps(value, default=str, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""The same model and data by several methods under one budget: one table, one figure."""
+"""Several methods on one model and data set, under one budget: one table, one figure."""
 
 from lwa.rivals.comparison.methods import Lwa
 from lwa.rivals.comparison.table import Comparison, Line

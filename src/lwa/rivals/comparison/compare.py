@@ -1,4 +1,4 @@
-"""The verb: several methods, the same model, data, starts and budget."""
+"""The verb: run several methods on the same model and data, from the same starts, under the same budget."""
 
 import time
 from collections.abc import Sequence
@@ -43,9 +43,9 @@ def compare(
 ) -> Comparison:
     """Draw from one posterior by several methods, each under the same budget and from the same starts.
 
-    The clock of each method has all that it needed: finding the mode, which is done once and charged to each, preparing
-    and compiling, tune and sampling. A method that does not apply (ordered data, no bound, no gradient) is listed with
-    the reason.
+    The clock of each method includes all that it needs: finding the mode, which is done once and charged to each,
+    preparing and compiling, tune and sampling. A method that does not apply (ordered data, no bound, no gradient) is
+    listed with the reason.
 
     Parameters
     ----------
@@ -53,32 +53,32 @@ def compare(
         As `lwa.sample` takes them.
     methods
         Names, such as `["lwa", "metropolis", "confidence_proxy", "sgld"]`, or objects, such as
-        `lwa.rivals.Austerity(epsilon=0.01)` and `lwa.rivals.comparison.Lwa(subset_size=100)`. `"auto"` are all.
+        `lwa.rivals.Austerity(epsilon=0.01)` and `lwa.rivals.comparison.Lwa(subset_size=100)`. `"auto"` is all.
     budget
         What each method may spend on tune and sampling: seconds, `"60 s"` or `lwa.RowReads(10**9)`.
     chains, tune, seed
-        Chains of each method; steps that adapt and are dropped, half the budget at the most; a whole number.
+        Chains of each method; steps that adapt and are dropped, half the budget at most; a whole number.
     subset_size
-        n of lwa.
+        Rows that lwa reads per step.
     bound
         Firefly's lower bound of the likelihood, such as `lwa.rivals.JaakkolaJordan()`.
     kernel
-        Where rivals' proposals come from: `"gaussian"`, the Gaussian at the mode, as lwa's own do, or `"walk"`, a
-        random walk, as most of their papers have it.
+        Where rivals' proposals come from: `"gaussian"`, the Gaussian at the mode, as in lwa, or `"walk"`, a random
+        walk, as in most of the papers.
     initvals
-        Starts, as `lwa.sample` takes them; else draws of the Gaussian at the mode, twice as wide.
+        Starts, as `lwa.sample` takes them. By default draws of the Gaussian at the mode, twice as wide.
     reference
-        Draws of the posterior (a `lwa.Result`, DataTree or dict of arrays) that errors are measured against. Else the
-        certificate's mean and sd of the posterior, from gradients of all rows at the draws of the first method that
-        gave enough of them.
+        Draws of the posterior (a `lwa.Result`, DataTree or dict of arrays) that errors are measured against. By
+        default the certificate's mean and sd of the posterior, from gradients of all rows at the draws of the first
+        method that gave enough of them.
     progress
-        Show what is going on. Ctrl-C ends the comparison and keeps what is there.
+        Show progress. Ctrl-C ends the comparison and keeps the runs that are there.
 
     Returns
     -------
     Comparison
         `print` it, or see `comparison.table()`, `comparison.figure("figure.png")` and `comparison.save(folder)`. Its
-        `fits` keep 10,000 draws a chain at the most, spread evenly; lines were measured on all of them.
+        `fits` keep 10,000 draws per chain at most, spread evenly; lines were measured on all draws.
 
     Examples
     --------

@@ -1,16 +1,20 @@
-"""Error against time, and rows a step."""
+"""The figure of a comparison: error against time, and rows per step."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from lwa.rivals.comparison.table import Comparison, Line
+
+type Colour = tuple[float, float, float]
 
 
 def draw_figure(comparison: "Comparison", path: Path) -> Path:
-    """Two panels; methods keep their colour, lwa is drawn heavier, approximate methods are dashed."""
+    """Draw two panels. Each method has one colour, lwa is drawn heavier, approximate methods are dashed."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -43,16 +47,16 @@ def draw_figure(comparison: "Comparison", path: Path) -> Path:
     return path
 
 
-def pick_colours(count: int) -> list[Any]:
-    """As many colours as there are methods, told apart by hue and lightness."""
+def pick_colours(count: int) -> list[Colour]:
+    """Return so many colours that differ in hue and lightness."""
     from matplotlib import colormaps
 
     dark, light = colormaps["tab10"].colors, colormaps["Dark2"].colors  # type: ignore[attr-defined]
     return [*dark, *light][:count]
 
 
-def label_ends(axes: Any, ends: list[tuple[str, float, float]], colours: dict[str, Any]) -> None:
-    """Names beside the ends of curves, pushed apart where they would overlap."""
+def label_ends(axes: "Axes", ends: list[tuple[str, float, float]], colours: dict[str, Colour]) -> None:
+    """Write names beside the ends of curves, pushed apart if they would overlap."""
     if not ends:
         return
     low, high = axes.get_ylim()
@@ -73,8 +77,8 @@ def label_ends(axes: Any, ends: list[tuple[str, float, float]], colours: dict[st
         )  # fmt: skip
 
 
-def draw_bars(axes: Any, lines: "list[Line]", colours: dict[str, Any], rows: int) -> None:
-    """Rows a step, with N for scale."""
+def draw_bars(axes: "Axes", lines: "list[Line]", colours: dict[str, Colour], rows: int) -> None:
+    """Draw rows per step, with N for scale."""
     ordered = sorted(lines, key=lambda line: -line.rows_per_step)
     names = [line.method for line in ordered]
     reads = [line.rows_per_step for line in ordered]
@@ -87,5 +91,5 @@ def draw_bars(axes: Any, lines: "list[Line]", colours: dict[str, Any], rows: int
     for i, read in enumerate(reads):
         axes.annotate(f"{read:,.0f}", (read, i), xytext=(3, 0), textcoords="offset points", va="center", fontsize=8)
     axes.set_xlim(min([*reads, rows]) / 3, max([*reads, rows]) * 6)
-    axes.set_title("Rows read a step", loc="left")
+    axes.set_title("Rows read per step", loc="left")
     axes.tick_params(axis="y", length=0, labelsize=8.5)

@@ -358,7 +358,7 @@ def describe_column(name: str, kind: ArrowType, groups: dict[str, list[str]], se
     if stored.kind == "flag":
         levels = [False, True]
     elif stored.kind == "category":
-        levels = sorted(seen.levels)  # type: ignore[type-var]  # all of one type
+        levels = sorted(seen.levels)
         rank_of = {level: rank for rank, level in enumerate(levels)}
         ranks = None if levels == seen.levels else [rank_of[level] for level in seen.levels]
     return {

@@ -1,8 +1,9 @@
-"""Columns by name with text among them: texts and categories as codes of their levels."""
+"""Columns by name, of which some are text or categories: those become codes of their levels."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,28 +17,35 @@ from lwa.rows.store.store import StoreRows
 from lwa.rows.tables import require_unique
 from lwa.rows.workers.on_workers import RowsOnWorkers
 
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
+
+    type Table = pandas.DataFrame | pyarrow.Table | Mapping[str, object]
+
 
 class CodedRows(NamedTuple):
-    """Rows whose text columns are codes 0, 1, …, and what these stand for."""
+    """Rows whose text columns are codes 0, 1, …, and the levels that codes stand for."""
 
     rows: Rows
     levels: dict[str, tuple[Level, ...]]
 
 
 class TextColumn(NamedTuple):
-    """A column of text: codes, -1 where it is missing, and what they stand for."""
+    """A column of text: codes, -1 for missing values, and the levels that they stand for."""
 
-    codes: NDArray[Any]
-    levels: Sequence[Any]
-    in_order: bool  # whether the user has put the levels in order; else it is the alphabet's
+    codes: NDArray[np.integer]
+    levels: Sequence[Level]
+    in_order: bool  # whether the user has ordered the levels; else they are sorted
 
 
-def list_columns(data: Any) -> list[str]:
-    """The names of the columns; none where the data have no names."""
+def list_columns(data: object) -> list[str]:
+    """Return the names of the columns; none if the data have no names."""
     if is_table(data):
         require_collected(data)
-        named_by_schema = type(data).__module__.startswith("pyarrow")
-        names = [str(name) for name in (data.schema.names if named_by_schema else data.columns)]
+        table, named_by_schema = cast("pandas.DataFrame", data), type(data).__module__.startswith("pyarrow")
+        names = [str(name) for name in (table.schema.names if named_by_schema else table.columns)]
         require_unique(names)
         return names
     if isinstance(data, Mapping):
@@ -52,19 +60,19 @@ def list_columns(data: Any) -> list[str]:
     return []
 
 
-def encode_rows(data: Any, names: Iterable[str]) -> CodedRows:
-    """Some columns of data as rows of numbers; the rest is not looked at.
+def encode_rows(data: object, names: Iterable[str]) -> CodedRows:
+    """Return some columns of data as rows of numbers. Other columns are not read.
 
     Parameters
     ----------
     data
         A dict of arrays, a pandas, polars or Arrow table, a structured array, a store, or `lwa.Rows`.
     names
-        Of columns that there are.
+        The columns, all of which exist.
 
     Examples
     --------
-    >>> rows, levels = coded_rows({"x": [1.0, 2.0], "color": ["red", "blue"]}, ["x", "color"])
+    >>> rows, levels = encode_rows({"x": [1.0, 2.0], "color": ["red", "blue"]}, ["x", "color"])
     >>> rows.take(np.array([0, 1]))["color"], levels
     (array([1, 0], dtype=int32), {'color': ('blue', 'red')})
     """
@@ -73,10 +81,10 @@ def encode_rows(data: Any, names: Iterable[str]) -> CodedRows:
         held = rows.columns if isinstance(rows, StoreRows | RowsOnWorkers) else {}
         levels = {name: held[name].levels for name in names if name in held and held[name].kind == "category"}
         return CodedRows(rows, {name: found for name, found in levels.items() if found is not None})
-    columns: dict[str, Any] = {}
+    columns: dict[str, object] = {}
     coded: dict[str, tuple[Level, ...]] = {}
     for name in names:
-        values = data[name]
+        values = cast("Table", data)[name]
         found = read_text(values if is_series(values) else np.asarray(values))
         if found is None:
             columns[name] = values
@@ -85,19 +93,19 @@ def encode_rows(data: Any, names: Iterable[str]) -> CodedRows:
     return CodedRows(as_rows(columns), coded)
 
 
-def require_one_kind(name: str, levels: Sequence[Any]) -> None:
-    """Refuse texts most of which are numbers: one that is none made a column of numbers a column of text."""
+def require_one_kind(name: str, levels: Sequence[Level]) -> None:
+    """Raise if most of the texts are numbers: one that is not made a column of numbers a column of text."""
     others = [level for level in levels if isinstance(level, str) and not is_numeral(level)]
     if others and len(others) < len(levels) / 2 and all(isinstance(level, str) for level in levels):
         raise DataError(
-            f"{name_column(name)} has mixed types: {len(levels) - len(others)} of its {len(levels)} different values are "
-            f"numbers, others are text, such as {others[0]!r}. Correct those, or leave them empty (missing); write "
-            f"C({name}) in a formula where all of them are levels."
+            f"{name_column(name)} has mixed types: {len(levels) - len(others)} of its {len(levels)} different values "
+            f"are numbers, others are text, such as {others[0]!r}. Correct those, or leave them empty (missing); write "
+            f"C({name}) in a formula if all of them are levels."
         )
 
 
 def is_numeral(text: str) -> bool:
-    """Whether a text is one."""
+    """Return whether a text is a number."""
     try:
         float(text)
     except ValueError:
@@ -105,19 +113,19 @@ def is_numeral(text: str) -> bool:
     return True
 
 
-def require_collected(data: Any) -> None:
-    """Refuse a plan of a table."""
+def require_collected(data: object) -> None:
+    """Raise if a table holds no rows yet."""
     if type(data).__name__ == "LazyFrame":
         raise DataError("data is a polars LazyFrame, which holds no rows yet. Pass data.collect().")
 
 
 def order_levels(name: str, found: TextColumn) -> tuple[NDArray[np.int32], tuple[Level, ...]]:
-    """Codes of the levels that rows have, in their order."""
+    """Return codes of the levels that rows have, and these levels in order."""
     codes = np.asarray(found.codes)
     if (missing := codes < 0).any():
         raise DataError(
-            f"missing values: {name_column(name)} has {missing.sum()}, the first in row {int(missing.argmax())}. None is "
-            "expected. Drop those rows, or give them a level of their own."
+            f"missing values: {name_column(name)} has {missing.sum()}, the first in row {int(missing.argmax())}. None "
+            "is expected. Drop those rows, or give them a level of their own."
         )
     used = np.flatnonzero(np.bincount(codes, minlength=len(found.levels))).tolist()
     kinds = {type(found.levels[place]) for place in used}
@@ -134,22 +142,22 @@ def order_levels(name: str, found: TextColumn) -> tuple[NDArray[np.int32], tuple
     return rank[codes], levels
 
 
-def read_text(values: Any) -> TextColumn | None:
-    """A column of text or categories as codes; None where it is neither, so that others judge it."""
+def read_text(values: object) -> TextColumn | None:
+    """Return a column of text or categories as codes; None if it is neither."""
     if isinstance(values, np.ndarray):
         if values.dtype.kind not in "UOT" or values.ndim != 1:
             return None
         return read_text_array(values)
     if sys.modules.get("pandas") is not None and isinstance(values, sys.modules["pandas"].Series):
-        return read_text_pandas(values, sys.modules["pandas"])
+        return read_text_pandas(cast("pandas.Series", values), sys.modules["pandas"])
     if sys.modules.get("polars") is not None and isinstance(values, sys.modules["polars"].Series):
-        return read_text_polars(values, sys.modules["polars"])
-    return read_text_arrow(values)
+        return read_text_polars(cast("polars.Series", values), sys.modules["polars"])
+    return read_text_arrow(cast("pyarrow.ChunkedArray", values))
 
 
-def read_text_array(values: NDArray[Any]) -> TextColumn:
-    """An array of texts."""
-    number: dict[Any, int] = {}
+def read_text_array(values: NDArray[np.generic]) -> TextColumn:
+    """Return an array of texts as codes."""
+    number: dict[Level, int] = {}
     codes = np.fromiter(
         (-1 if is_missing_value(value) else number.setdefault(value, len(number)) for value in values.tolist()),
         np.int32,
@@ -158,13 +166,13 @@ def read_text_array(values: NDArray[Any]) -> TextColumn:
     return TextColumn(codes, list(number), False)
 
 
-def is_missing_value(value: Any) -> bool:
-    """Whether it is None or NaN."""
+def is_missing_value(value: object) -> bool:
+    """Return whether a value is None or NaN."""
     return value is None or (isinstance(value, float) and value != value)
 
 
-def read_text_pandas(values: Any, pandas: Any) -> TextColumn | None:
-    """A pandas Series: categories keep their order."""
+def read_text_pandas(values: "pandas.Series", pandas: ModuleType) -> TextColumn | None:
+    """Return a pandas Series as codes; categories keep their order."""
     if isinstance(values.dtype, pandas.CategoricalDtype):
         return TextColumn(values.cat.codes.to_numpy(), values.cat.categories.tolist(), True)
     kinds = pandas.api.types
@@ -174,10 +182,10 @@ def read_text_pandas(values: Any, pandas: Any) -> TextColumn | None:
     return TextColumn(codes, list(levels), False)
 
 
-def read_text_polars(values: Any, polars: Any) -> TextColumn | None:
-    """A polars Series: an Enum keeps its order."""
+def read_text_polars(values: "polars.Series", polars: ModuleType) -> TextColumn | None:
+    """Return a polars Series as codes; an Enum keeps its order."""
     kind = values.dtype
-    if kind == polars.Enum:
+    if isinstance(kind, polars.Enum):
         return TextColumn(
             values.to_physical().cast(polars.Int32).fill_null(-1).to_numpy(), kind.categories.to_list(), True
         )
@@ -190,8 +198,8 @@ def read_text_polars(values: Any, polars: Any) -> TextColumn | None:
     return TextColumn(levels.search_sorted(texts).to_numpy().astype(np.int32), levels.to_list(), False)
 
 
-def read_text_arrow(values: Any) -> TextColumn | None:
-    """An Arrow array, or several."""
+def read_text_arrow(values: "pyarrow.ChunkedArray | pyarrow.Array") -> TextColumn | None:
+    """Return an Arrow array, chunked or not, as codes."""
     import pyarrow
 
     types = pyarrow.types

@@ -40,7 +40,7 @@ def is_url_pattern(url: str) -> bool:
 
 
 def list_url(url: str) -> list[str]:
-    """Return all files at a URL: of a folder with all its subfolders, of a pattern, or the one file under its given name."""
+    """Return all files at a URL: of a folder with all its subfolders, of a pattern, or the one file."""
     system, path = open_filesystem(url)
     system.invalidate_cache()  # what was listed before may have changed
     if is_url_pattern(url):

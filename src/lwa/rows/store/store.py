@@ -265,8 +265,8 @@ def _open_shard(folder: Path, manifest: Record, entry: Record) -> NpyRows:
     except DataError as error:
         if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EMFILE:
             raise DataError(
-                f"the store '{folder}' has {len(_list_files(manifest))} files, more than this process may open. Allow more "
-                "with ulimit -n 65536 before you start Python."
+                f"the store '{folder}' has {len(_list_files(manifest))} files, more than this process may open. Allow "
+                "more with ulimit -n 65536 before you start Python."
             ) from error
         raise _build_store_error(folder, manifest, str(error).partition(". ")[0]) from error
     if shard.size != entry["bytes"] or not isinstance(shard.rows.columns, Chunked):

@@ -197,7 +197,7 @@ def open_batches(batches: Iterable[object]) -> StreamSource:
             came = dict(zip(batch.schema.names, batch.schema.types, strict=True))
             if came != types:
                 raise DataError(
-                    f"batch {number} has columns {_list_types(came)}; the first one had {_list_types(types)}."
+                    f"batch {number} has columns {_list_types(came)}; the first one has {_list_types(types)}."
                 )
             yield batch
 
@@ -299,8 +299,8 @@ def _open_table(given: object, wanted: list[str] | None) -> TableSource:
             held = table.to_arrow() if kind == "polars" else table
     except (pyarrow.ArrowException, OverflowError) as error:
         raise DataError(
-            f"a column of the table has mixed types: {' '.join(map(str, error.args))}. One type per column is expected. "
-            "Convert it, e.g. df['x'] = pd.to_numeric(df['x']) or df['x'].astype(str), or leave it out with "
+            f"a column of the table has mixed types: {' '.join(map(str, error.args))}. One type per column is "
+            "expected. Convert it, e.g. df['x'] = pd.to_numeric(df['x']) or df['x'].astype(str), or leave it out with "
             "columns=[...]."
         ) from error
     if isinstance(held, pyarrow.RecordBatch):

@@ -1,1 +1,1 @@
-"""Rows that workers hold: Parquet files, a part per worker."""
+"""Rows that workers hold: Parquet files in ranges of rows, each read by a worker."""

@@ -1,25 +1,24 @@
-"""Parquet files in parts, each converted where it is read: only what was seen of it travels."""
+"""Ranges of rows of Parquet files, each converted where it is read. Only facts about its columns are sent back."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from lwa.errors import DataError
 from lwa.rows.store.conversion import MissingValues, describe_request, group_by_dtype, write_source
 from lwa.rows.store.encoding import ColumnFacts, find_storage
-from lwa.rows.store.formats import FileHeader, Parquet, ReadBatch
+from lwa.rows.store.formats import ArrowType, FileHeader, Parquet, ReadBatch
 from lwa.rows.store.manifest import STORE_MANIFEST
 from lwa.rows.store.places import SourceFile, find_files, find_rows_cache, is_url
 from lwa.rows.store.store import StoredColumn, StoreRows, open_store
 from lwa.rows.store.table_source import add_keys
 
 RANGE_ROWS = 2**22
-"""Rows of a part at the most, where row groups allow it: some 100 MiB to convert again when a worker is lost."""
+"""The most rows of a range, if row groups allow it: some 100 MiB to convert again if a worker is lost."""
 
 
 @dataclass(frozen=True)
@@ -29,103 +28,103 @@ class FileRange:
     file: SourceFile
     start: int
     stop: int
-    before: int  # rows of the source that come before
+    before: int  # rows of the source before these
 
     def __len__(self) -> int:
-        """Rows in the file; some may be left out because a value is missing."""
+        """Return the number of rows in the file; some may be left out because a value is missing."""
         return self.stop - self.start
 
 
-def cut_ranges(files: Sequence[SourceFile], looks: Sequence[FileHeader]) -> tuple[FileRange, ...]:
-    """Each file a part, or several of them where it is large."""
-    parts: list[FileRange] = []
+def cut_ranges(files: Sequence[SourceFile], headers: Sequence[FileHeader]) -> tuple[FileRange, ...]:
+    """Return one range per file, or several if it is large."""
+    ranges: list[FileRange] = []
     before = 0
-    for file, look in zip(files, looks, strict=True):
+    for file, header in zip(files, headers, strict=True):
         start = stop = 0
-        for rows in look.groups:
+        for rows in header.groups:
             if stop > start and stop + rows - start > RANGE_ROWS:
-                parts.append(FileRange(file, start, stop, before + start))
+                ranges.append(FileRange(file, start, stop, before + start))
                 start = stop
             stop += rows
         if stop > start:
-            parts.append(FileRange(file, start, stop, before + start))
+            ranges.append(FileRange(file, start, stop, before + start))
         before += stop
-    return tuple(parts)
+    return tuple(ranges)
 
 
 @dataclass(frozen=True, eq=False)
 class RangeRequest:
-    """What is wanted of every part: Arrow types of columns, those that folders are named by, and complete rows."""
+    """What is read of every range: columns with their types, those that folders are named by, and `missing`."""
 
-    types: dict[str, Any]
-    keys: dict[str, Any]
+    types: dict[str, ArrowType]
+    keys: dict[str, ArrowType]
     missing: str
 
 
 @dataclass(frozen=True, eq=False)
 class FileRangeSource:
-    """A part as a table to convert."""
+    """A range as a table to convert."""
 
-    part: FileRange
-    types: dict[str, Any]
-    keys: dict[str, Any]
-    given: None = None  # so that nobody looks whether the file is still the same: its stamp is in the fingerprint
+    file_range: FileRange
+    types: dict[str, ArrowType]
+    keys: dict[str, ArrowType]
+    given: None = None  # nothing compares the file with what it was: its stamp is in the fingerprint
 
     @property
     def rows(self) -> int:
-        """How many there are."""
-        return len(self.part)
+        """The number of rows."""
+        return len(self.file_range)
 
     @property
     def stamps(self) -> list[tuple[SourceFile, int | None]]:
-        """The file with the rows of the part."""
-        return [(self.part.file, len(self.part))]
+        """The file, with the number of rows in the range."""
+        return [(self.file_range.file, len(self.file_range))]
 
     @property
     def fingerprint(self) -> str:
-        """Another file, size, time of writing, stretch of rows or type makes another one."""
+        """A digest that changes with the file, its size, time of writing, the range and the types."""
         types = {name: str(kind) for name, kind in self.types.items()}
         keys = {name: str(kind) for name, kind in self.keys.items()}
-        told = (self.part.file, self.part.start, self.part.stop, types, keys)
-        return blake2b(repr(told).encode(), digest_size=16).hexdigest()
+        facts = (self.file_range.file, self.file_range.start, self.file_range.stop, types, keys)
+        return blake2b(repr(facts).encode(), digest_size=16).hexdigest()
 
     def read(self, skip: int) -> Iterator[ReadBatch]:
-        """All rows but the first `skip`."""
-        part = self.part
-        require_unchanged(part.file)
+        """Yield all rows but the first `skip`."""
+        within = self.file_range
+        require_unchanged(within.file)
         held = {name: kind for name, kind in self.types.items() if name not in self.keys}
-        at = part.start + skip
-        for batch, start, _ in Parquet().read(part.file, held, at, part.stop):
+        at = within.start + skip
+        for batch, start, _ in Parquet().read(within.file, held, at, within.stop):
             kept = batch.slice(min(max(at - start, 0), batch.num_rows))
             if kept.num_rows:
-                begin = max(at, start) - part.start
-                share = (begin + kept.num_rows) / len(part)
-                yield ReadBatch(add_keys(kept, part.file, self.types, self.keys), begin, share)
+                begin = max(at, start) - within.start
+                share = (begin + kept.num_rows) / len(within)
+                yield ReadBatch(add_keys(kept, within.file, self.types, self.keys), begin, share)
 
 
 def require_unchanged(file: SourceFile) -> None:
-    """Refuse a file that was written again since it was listed."""
+    """Raise if a file was written again since it was listed."""
     (now,) = find_files(file.path)
-    # What services say of a file besides its size depends on whether they are asked for it or for its folder.
+    # What services report of a file besides its size depends on whether the file or its folder is listed.
     if now.size != file.size or (now.modified != file.modified and not is_url(file.path)):
         raise DataError(
             f"'{file.path}' was written again while its rows were in use: it has {now.size} bytes, {file.size} then. "
-            "Start anew, so that all of its rows are of one time."
+            "Start again, so that all of its rows are of one version."
         )
 
 
 @dataclass(frozen=True, eq=False)
 class RangeFacts:
-    """What a conversion saw of a part: how many rows are complete, and of each column what `ColumnFacts` has."""
+    """What a conversion saw of a range: the number of complete rows, and facts about each column."""
 
     rows: int
     seen: dict[str, ColumnFacts]
 
 
-def convert_range(wanted: RangeRequest, part: FileRange) -> RangeFacts:
-    """Convert a part on this machine unless that is done, and say what was seen; missing values are no error yet."""
+def convert_range(request: RangeRequest, within: FileRange) -> RangeFacts:
+    """Convert a range on this machine unless that is done; return what was seen. Missing values are no error yet."""
     try:
-        rows = open_range(wanted, part)
+        rows = open_range(request, within)
     except MissingValues as error:
         return RangeFacts(0, error.seen)
     seen = {}
@@ -135,25 +134,25 @@ def convert_range(wanted: RangeRequest, part: FileRange) -> RangeFacts:
     return RangeFacts(len(rows), seen)
 
 
-def open_range(wanted: RangeRequest, part: FileRange) -> StoreRows:
-    """The rows of a part in this machine's cache; read from the file where they are not there, or damaged."""
-    source = FileRangeSource(part, wanted.types, wanted.keys)
-    folder = find_range_folder(source, wanted.missing)
+def open_range(request: RangeRequest, within: FileRange) -> StoreRows:
+    """Return the rows of a range from this machine's cache; read the file if they are not there or damaged."""
+    source = FileRangeSource(within, request.types, request.keys)
+    folder = find_range_folder(source, request.missing)
     if (folder / STORE_MANIFEST).exists():
         try:
             rows = open_store(folder, check=False)
-            require_range_rows(rows, source, wanted.missing)
+            require_range_rows(rows, source, request.missing)
         except DataError:  # damaged, of another version, or not what a conversion wrote
-            return write_source(source, folder, wanted.missing, overwrite=True, progress=False)
+            return write_source(source, folder, request.missing, overwrite=True, progress=False)
         return rows
-    # Where another process is at it, its rows are taken.
-    return write_source(source, folder, wanted.missing, overwrite=False, progress=False)
+    # If another process is converting them, its rows are used.
+    return write_source(source, folder, request.missing, overwrite=False, progress=False)
 
 
 def require_range_rows(rows: StoreRows, source: FileRangeSource, missing: str) -> None:
-    """Refuse a store that a conversion of this part would not have written, whatever its manifest says."""
+    """Raise if a conversion of this range would not have written this store, whatever its manifest says."""
     groups = group_by_dtype(source.types)
-    complete = len(rows) == len(source.part) if missing == "error" else len(rows) <= len(source.part)
+    complete = len(rows) == len(source.file_range) if missing == "error" else len(rows) <= len(source.file_range)
     good = (
         rows.manifest.get("asked") == describe_request(source, missing)
         and complete
@@ -170,8 +169,8 @@ def require_range_rows(rows: StoreRows, source: FileRangeSource, missing: str) -
         raise DataError(f"'{rows.path}' does not hold the rows that its name stands for.")
 
 
-def is_range_column(column: StoredColumn, kind: Any, groups: Mapping[str, list[str]]) -> bool:
-    """Whether a column is described as a conversion describes one of this type."""
+def is_range_column(column: StoredColumn, kind: ArrowType, groups: Mapping[str, list[str]]) -> bool:
+    """Return whether a conversion describes a column of this type in this way."""
     how = find_storage(kind)
     assert how is not None
     if (column.kind, column.dtype, column.type) != (how.kind, how.dtype, str(kind)):
@@ -182,15 +181,15 @@ def is_range_column(column: StoredColumn, kind: Any, groups: Mapping[str, list[s
         return column.ranks is None and all(
             value is None or isinstance(value, int | float) for value in (column.minimum, column.maximum)
         )
-    levels: tuple[Any, ...] = column.levels or ()
+    levels = column.levels or ()
     one_kind = all(isinstance(level, str) for level in levels) or all(isinstance(level, int) for level in levels)
-    ascending = one_kind and all(low < high for low, high in pairwise(levels))
+    ascending = one_kind and all(low < high for low, high in pairwise(levels))  # type: ignore[operator]
     return ascending and (
         column.ranks is None or np.array_equal(np.sort(column.ranks), np.arange(len(levels), dtype=np.int32))
     )
 
 
 def find_range_folder(source: FileRangeSource, missing: str) -> Path:
-    """Where this machine keeps the rows of a part."""
-    asked = repr(("part", source.fingerprint, missing))
-    return find_rows_cache() / blake2b(asked.encode(), digest_size=12).hexdigest()
+    """Return the folder in this machine's cache for the rows of a range."""
+    name = repr(("part", source.fingerprint, missing))
+    return find_rows_cache() / blake2b(name.encode(), digest_size=12).hexdigest()

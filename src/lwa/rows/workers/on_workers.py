@@ -1,13 +1,13 @@
-"""Rows of Parquet files that workers read: none comes to this process but those that it asks for.
+"""Rows of Parquet files that workers read. Only the rows that this process takes come to it.
 
-Files are cut into parts. Each is converted by a worker, into the cache of its machine, and what was seen of it comes
-back: how many rows, which levels. Together that is what a conversion of the whole source would have found.
+Files are cut into ranges of rows. A worker converts each range, into the cache of its machine, and returns what it saw:
+how many rows, which levels. Together that is what a conversion of the whole source would have found.
 """
 
 import threading
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -47,38 +47,38 @@ from lwa.rows.workers.file_ranges import (
 from lwa.user.progress import Display, open_display
 
 HEADER_FILES = 16
-"""Files whose footers one task reads."""
+"""Files per task that reads footers."""
 OPEN_RANGES = 128
-"""Parts that a process holds open, each with a file a dtype: systems allow 1,024 files."""
+"""Ranges that a process holds open, each with one file per dtype: systems allow 1,024 files."""
 
 
 @dataclass(frozen=True, eq=False)
 class FileRangeRows:
-    """Rows in parts, which a process that uses them opens one by one: from its machine's cache, or from the source.
+    """Rows in ranges of files, which a process opens one by one: from its machine's cache, or from the source.
 
     Parameters
     ----------
-    wanted, parts
+    request, ranges
         Which columns, and where they are.
     starts
-        The number of each part's first row, and at the end N.
+        The number of each range's first row, and at the end N.
     columns
-        By name, as those of a store, over all parts.
+        By name, as those of a store, over all ranges.
     dropped
         Rows of the source that are not here because a value was missing.
     digest
-        Of all this, which no other rows have.
+        A text that no other rows have.
     """
 
-    wanted: RangeRequest
-    parts: tuple[FileRange, ...]
+    request: RangeRequest
+    ranges: tuple[FileRange, ...]
     starts: NDArray[np.int64]
     columns: dict[str, StoredColumn]
     dropped: int
     digest: str
 
     def __len__(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
         return int(self.starts[-1])
 
     @property
@@ -87,19 +87,19 @@ class FileRangeRows:
         return {name: column.levels for name, column in self.columns.items() if column.levels is not None}
 
     def take(self, indices: NDArray[np.int64]) -> Batch:
-        """Rows at these positions, in this order."""
-        taken = self.blank(len(indices))
-        for number, where, positions in self.by_part(indices):
-            put_rows(taken, where, self.part(number).take(positions))
+        """Return the rows at these positions, in this order."""
+        taken = self.allocate(len(indices))
+        for number, where, positions in self.split(indices):
+            put_rows(taken, where, self.open(number).take(positions))
         return taken
 
     def blocks(self, size: int) -> Iterator[Batch]:
-        """All rows in order, `size` at a time: views of mapped files where they can be."""
+        """Yield all rows in order, `size` at a time: views of mapped files if possible."""
         require_size(size)
         return self.between(0, len(self), size)
 
     def between(self, start: int, stop: int, size: int) -> Iterator[Batch]:
-        """The same from `start` to `stop` - 1; only the parts that they lie in are opened."""
+        """Yield rows `start` to `stop` - 1, `size` at a time. Only the ranges that they lie in are opened."""
         for at in range(start, stop, size):
             end = min(at + size, stop)
             first = int(np.searchsorted(self.starts, at, side="right")) - 1
@@ -109,11 +109,11 @@ class FileRangeRows:
                 offset, over = self.starts[number : number + 2].tolist()
                 begin, finish = max(at, offset) - offset, min(end, over) - offset
                 if finish > begin:
-                    pieces.extend(self.part(number).between(begin, finish, finish - begin))
+                    pieces.extend(self.open(number).between(begin, finish, finish - begin))
             yield pieces[0] if len(pieces) == 1 else join_batches(pieces)
 
-    def by_part(self, indices: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
-        """For each part that has some of them: its number, which of the indices they are, and where they lie in it."""
+    def split(self, indices: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+        """Yield, for each range that has some of these rows, its number, which of the indices, and the rows in it."""
         indices = np.asarray(indices)
         positions = np.where(indices < 0, indices + len(self), indices)
         if positions.size and not (positions.min() >= 0 and positions.max() < len(self)):
@@ -124,29 +124,29 @@ class FileRangeRows:
             where = order[bounds[number] : bounds[number + 1]]
             yield number, where, positions[where] - self.starts[number]
 
-    def blank(self, count: int) -> dict[str, NDArray[Any]]:
-        """Rows that are still to be filled in."""
+    def allocate(self, count: int) -> dict[str, NDArray[Any]]:
+        """Return columns for this many rows, not yet filled in."""
         return {name: np.empty(count, column.dtype) for name, column in self.columns.items()}
 
-    def part(self, number: int) -> StoreRows:
-        """The rows of one part, with the codes that levels have over all parts."""
+    def open(self, number: int) -> StoreRows:
+        """Return the rows of one range, with the codes that levels have over all ranges."""
         key = self.digest, number
         with _OPEN_LOCK:
             held = _OPEN.get(key)
             if held is not None and held.is_whole:
                 _OPEN.move_to_end(key)
                 return held
-        rows = self._recoded(number, open_range(self.wanted, self.parts[number]))
+        rows = self._recode(number, open_range(self.request, self.ranges[number]))
         with _OPEN_LOCK:
             _OPEN[key] = rows
             while len(_OPEN) > OPEN_RANGES:
                 _OPEN.popitem(last=False)
         return rows
 
-    def _recoded(self, number: int, rows: StoreRows) -> StoreRows:
+    def _recode(self, number: int, rows: StoreRows) -> StoreRows:
         expected = int(self.starts[number + 1] - self.starts[number])
         if len(rows) != expected:
-            raise build_changed_error(self.parts[number], f"{len(rows)} complete rows, {expected} then")
+            raise build_changed_error(self.ranges[number], f"{len(rows)} complete rows, {expected} then")
         columns = {}
         for name, column in rows.columns.items():
             levels, ranks = self.columns[name].levels, column.ranks
@@ -157,7 +157,7 @@ class FileRangeRows:
                 if (places < 0).any():
                     level = column.levels[int((places < 0).argmax())]
                     raise build_changed_error(
-                        self.parts[number], f"the level {level!r} in column {name!r}, which was not there"
+                        self.ranges[number], f"the level {level!r} in column {name!r}, which was not there"
                     )
                 ranks = places if ranks is None else places[ranks]
             columns[name] = replace(column, levels=levels, ranks=ranks)
@@ -168,49 +168,50 @@ _OPEN_LOCK = threading.Lock()
 _OPEN: OrderedDict[tuple[str, int], StoreRows] = OrderedDict()
 
 
-def find_level(level: Level, levels: Sequence[Any]) -> int:
-    """Where a level is among those in order; -1 where it is not."""
+def find_level(level: Level, levels: Sequence[Level]) -> int:
+    """Return the position of a level among sorted ones; -1 if it is not among them."""
     at = bisect_left(levels, level)
     return at if at < len(levels) and levels[at] == level else -1
 
 
-def build_changed_error(part: FileRange, now: str) -> DataError:
-    """The error for a part that is not what it was when it was first read."""
+def build_changed_error(within: FileRange, now: str) -> DataError:
+    """Return the error for a range that is not what it was when it was first read."""
     return DataError(
-        f"rows {part.start} to {part.stop - 1} of '{part.file.path}' are not what they were: {now}. Start anew, so "
-        "that all rows are of one time."
+        f"rows {within.start} to {within.stop - 1} of '{within.file.path}' are not what they were: {now}. Start "
+        "again, so that all rows are of one version."
     )
 
 
 def put_rows(taken: dict[str, NDArray[Any]], where: NDArray[np.int64], batch: Batch) -> None:
-    """Put rows in their places."""
+    """Put the rows of a batch in their places."""
     assert isinstance(batch, dict)
     for name, values in batch.items():
         taken[name][where] = values
 
 
-def join_batches(pieces: Sequence[Any]) -> Batch:
-    """Rows one after the other."""
-    return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+def join_batches(batches: Sequence[Batch]) -> Batch:
+    """Return the rows of batches of columns, one after the other."""
+    named = [batch for batch in batches if isinstance(batch, dict)]
+    return {name: np.concatenate([batch[name] for batch in named]) for name in named[0]}
 
 
 @dataclass(frozen=True, eq=False)
 class RowsOnWorkers:
-    """Rows that workers hold. What this process asks for comes with one task a part; on workers they are `rows`.
+    """Rows that workers hold. This process takes rows by one task per range. On workers they are `rows`.
 
     Parameters
     ----------
     rows
-        What a worker makes of them.
+        The rows as a worker reads them.
     executor
-        Whose workers.
+        Whose workers hold them.
     """
 
     rows: FileRangeRows
     executor: Executor
 
     def __len__(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
         return len(self.rows)
 
     @property
@@ -229,25 +230,25 @@ class RowsOnWorkers:
         return self.rows.dropped
 
     def take(self, indices: NDArray[np.int64]) -> Batch:
-        """Rows at these positions, in this order: one task for each part that has any of them."""
-        taken, asked = self.rows.blank(len(indices)), list(self.rows.by_part(indices))
+        """Return the rows at these positions, in this order: one task per range that has any of them."""
+        taken, wanted = self.rows.allocate(len(indices)), list(self.rows.split(indices))
         work = Work(take_from_range, (self.rows,))
-        pieces = [(number, positions) for number, _, positions in asked]
-        near = [locate_range(self.rows.parts, number) for number, _ in pieces]
-        for (_, where, _), batch in zip(asked, self.executor.map(work, pieces, near), strict=True):
+        pieces = [(number, positions) for number, _, positions in wanted]
+        near = [locate_range(self.rows.ranges, number) for number, _ in pieces]
+        for (_, where, _), batch in zip(wanted, self.executor.map(work, pieces, near), strict=True):
             put_rows(taken, where, batch)
         return taken
 
     def blocks(self, size: int) -> Iterator[Batch]:
-        """All rows in order, `size` at a time, through this process: only for what cannot be done on the workers.
+        """Yield all rows in order, `size` at a time, in this process: only for what cannot be done on the workers.
 
-        They come a few million at a time, so that no more of them wait in anybody's memory.
+        They are requested a few million at a time, so that no more of them wait in memory.
         """
         require_size(size)
         return self.between(0, len(self), size)
 
     def between(self, start: int, stop: int, size: int) -> Iterator[Batch]:
-        """The same from `start` to `stop` - 1."""
+        """Yield rows `start` to `stop` - 1, `size` at a time."""
         together = size * max(1, RANGE_ROWS // size)
         for begin in range(start, stop, together):
             end = min(begin + together, stop)
@@ -255,29 +256,29 @@ class RowsOnWorkers:
             near = [(at + over) / 2 / len(self) for at, over in pieces]
             yield from self.executor.map(Work(read_block, (self.rows,)), pieces, near)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Sent to a worker, they are rows that it can read."""
+    def __reduce__(self) -> tuple[Callable[[FileRangeRows], FileRangeRows], tuple[FileRangeRows]]:
+        """Send a worker rows that it can read itself."""
         return unwrap_range_rows, (self.rows,)
 
 
 def unwrap_range_rows(rows: FileRangeRows) -> FileRangeRows:
-    """What a worker makes of rows that are sent to it."""
+    """Return the rows that a worker has unpickled."""
     return rows
 
 
-def locate_range(parts: Sequence[FileRange], number: int) -> float:
-    """How far into all rows a part lies: whoever converted it is asked for it again."""
-    return (parts[number].before + len(parts[number]) / 2) / (parts[-1].before + len(parts[-1]))
+def locate_range(ranges: Sequence[FileRange], number: int) -> float:
+    """Return how far into all rows a range lies, so that the worker that converted it reads it again."""
+    return (ranges[number].before + len(ranges[number]) / 2) / (ranges[-1].before + len(ranges[-1]))
 
 
 def take_from_range(rows: FileRangeRows, piece: tuple[int, NDArray[np.int64]]) -> Batch:
-    """Some rows of one part, on a worker."""
+    """Return some rows of one range, on a worker."""
     number, positions = piece
-    return rows.part(number).take(positions)
+    return rows.open(number).take(positions)
 
 
 def read_block(rows: FileRangeRows, piece: tuple[int, int]) -> Batch:
-    """One block, on a worker."""
+    """Return one block, on a worker."""
     start, stop = piece
     return next(rows.between(start, stop, stop - start))
 
@@ -290,16 +291,16 @@ def read_on_workers(
     missing: str = "error",
     progress: bool | Display = False,
 ) -> RowsOnWorkers:
-    """The rows of Parquet files, read by workers: the same rows as `convert` gives, bit for bit.
+    """Return the rows of Parquet files, read by workers: the rows that `convert` writes, bit for bit.
 
     Parameters
     ----------
     where
-        A Parquet file, a folder of them, a pattern or a URL, which all workers can read by this name.
+        A Parquet file, a folder of them, a pattern or a URL, which all workers can read under this name.
     executor
         Whose workers read them, and keep what they read in the cache folder of their machine.
     columns, missing
-        As `convert` has them.
+        As in `convert`.
     progress
         Whether to show a bar, or the display to show it in.
     """
@@ -309,65 +310,66 @@ def read_on_workers(
     format, files = find_table_files(given)
     if format != "parquet":
         raise InputError(
-            f"'{given}' holds {format.upper()} files, and workers read Parquet alone. Convert it first, with lwa "
+            f"'{given}' holds {format.upper()} files, and workers read only Parquet. Convert it first, with lwa "
             f"convert SOURCE DESTINATION, to a folder that all workers can read, and pass that folder."
         )
     with open_display(progress) as display, display.stages("conversion"), explain_on_worker():
         pieces = [files[at : at + HEADER_FILES] for at in range(0, len(files), HEADER_FILES)]
-        looks = list(chain.from_iterable(executor.map(Work(read_headers), pieces)))
-        source = combine_files(given, format, files, looks, list_once(columns))
+        headers = list(chain.from_iterable(executor.map(Work(read_headers), pieces)))
+        source = combine_files(given, format, files, headers, list_once(columns))
         if source.rows == 0:
             raise build_empty_error(given)
-        wanted, parts = RangeRequest(source.types, source.keys, missing), cut_ranges(files, looks)
-        total, done, told = source.rows or 0, 0, []
-        display.say(f"Workers read {given}, each its share, once.")
-        near = [locate_range(parts, number) for number in range(len(parts))]
-        for part, one in zip(parts, executor.map(Work(convert_range, (wanted,)), parts, near), strict=True):
-            told.append(one)
-            done += len(part)
+        request, ranges = RangeRequest(source.types, source.keys, missing), cut_ranges(files, headers)
+        total, done, found = source.rows or 0, 0, []
+        display.say(f"Workers read {given} once, each its share.")
+        near = [locate_range(ranges, number) for number in range(len(ranges))]
+        for within, facts in zip(ranges, executor.map(Work(convert_range, (request,)), ranges, near), strict=True):
+            found.append(facts)
+            done += len(within)
             display.show("converting", done, total)
-    return RowsOnWorkers(combine_ranges(wanted, parts, told), executor)
+    return RowsOnWorkers(combine_ranges(request, ranges, found), executor)
 
 
 @contextmanager
 def explain_on_worker() -> Iterator[None]:
-    """Say of a file that cannot be reached who could not reach it."""
+    """Add to the error for a file out of reach that a worker could not reach it."""
     try:
         yield
     except OutOfReach as error:
         raise OutOfReach(
-            f"On a worker: {error} Workers read files themselves: pass a place that all of them can reach by the same "
-            "name, on a shared disk or behind a URL."
+            f"On a worker: {error} Workers read files themselves: pass a place that all of them can reach under the "
+            "same name, on a shared disk or behind a URL."
         ) from error
 
 
 def read_headers(files: Sequence[SourceFile]) -> list[FileHeader]:
-    """The footers of some files, on a worker."""
+    """Return the headers of some files, on a worker."""
     return [FORMATS["parquet"].look(file) for file in files]
 
 
-def combine_ranges(wanted: RangeRequest, parts: tuple[FileRange, ...], told: Sequence[RangeFacts]) -> FileRangeRows:
-    """All rows, by what was seen of each part; refuses what a conversion of the whole source refuses."""
-    seen = {name: ColumnFacts() for name in wanted.types}
-    levels: dict[str, dict[Level, None]] = {name: {} for name in wanted.types}
-    for part, one in zip(parts, told, strict=True):
+def combine_ranges(request: RangeRequest, ranges: tuple[FileRange, ...], found: Sequence[RangeFacts]) -> FileRangeRows:
+    """Return all rows, by what was seen of each range; raise if a conversion of the whole source would."""
+    seen = {name: ColumnFacts() for name in request.types}
+    levels: dict[str, dict[Level, None]] = {name: {} for name in request.types}
+    for within, one in zip(ranges, found, strict=True):
         for name, own in one.seen.items():
-            first = None if own.first_missing is None else own.first_missing + part.before
+            first = None if own.first_missing is None else own.first_missing + within.before
             levels[name].update(dict.fromkeys(own.levels))
             seen[name] = seen[name].join(replace(own, first_missing=first, levels=[]))
-    rows, read = sum(one.rows for one in told), sum(map(len, parts))
-    if wanted.missing == "error" and any(one.missing for one in seen.values()):
+    rows, read = sum(one.rows for one in found), sum(map(len, ranges))
+    if request.missing == "error" and any(one.missing for one in seen.values()):
         raise build_missing_error(seen)
     if not rows:
         raise build_incomplete_error(read, seen)
-    for name, found in levels.items():
-        require_few_levels(name, len(found))
-    groups = group_by_dtype(wanted.types)
+    for name, distinct in levels.items():
+        require_few_levels(name, len(distinct))
+    groups = group_by_dtype(request.types)
     columns = {}
-    for name, kind in wanted.types.items():
+    for name, kind in request.types.items():
         entry = describe_column(name, kind, groups, replace(seen[name], levels=list(levels[name])))
         columns[name] = replace(read_column_entry(entry), ranks=None)
-    starts = np.cumsum([0, *(one.rows for one in told)], dtype=np.int64)
-    facts = (wanted.missing, parts, starts.tolist(), [(str(c.type), c.levels) for c in columns.values()], list(columns))
+    starts = np.cumsum([0, *(one.rows for one in found)], dtype=np.int64)
+    kinds = [(str(column.type), column.levels) for column in columns.values()]
+    facts = (request.missing, ranges, starts.tolist(), kinds, list(columns))
     digest = blake2b(repr(facts).encode(), digest_size=16).hexdigest()
-    return FileRangeRows(wanted, parts, starts, columns, read - rows, digest)
+    return FileRangeRows(request, ranges, starts, columns, dropped=read - rows, digest=digest)

@@ -61,12 +61,12 @@ def facts_of(folder: Path, head: dict[str, Any]) -> dict[str, str]:
     running = is_running(folder)
     told = {"state": state_of(folder, head, running=running)}
     if head["tuned"] is None:
-        told["tune"] = f"{head['position']:,} of {asked['tune']:,} moves"
+        told["tune"] = f"{head['position']:,} of {asked['tune']:,} steps"
     else:
-        told["draws a chain"] = f"{draws:,}" + (f" of {wanted:,}" if isinstance(wanted, int) else "")
+        told["draws per chain"] = f"{draws:,}" + (f" of {wanted:,}" if isinstance(wanted, int) else "")
     if head["stream"]["draws"] >= 8:
         told |= mixing(folder, head)
-    told["U refreshed"] = f"{head['refreshed'] / max(1, head['transitions']):.2f} of its proposals"
+    told["new subsets"] = f"{head['refreshed'] / max(1, head['transitions']):.2f} of proposals accepted"
     told["seconds"] = f"{head['seconds']:.0f}"
     if running and (left := seconds_left(head)) < float("inf"):
         told["time left"] = f"about {max(0.0, left):.0f} s"

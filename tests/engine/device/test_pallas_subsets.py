@@ -11,7 +11,7 @@ from lwa.algorithm import Draw, State
 from lwa.engine.device.pallas_subsets import count_lanes, count_warps, play_in_registers, why_not_in_registers
 from lwa.engine.device.partial_eval import split_target
 from lwa.engine.device.random import DeviceGenerator
-from lwa.engine.device.resident import UPLOAD_ROWS, draw_slots, draw_subset_page, make_chain_keys, put_rows
+from lwa.engine.device.resident import UPLOAD_ROWS, draw_slots, draw_subset_page, make_chain_keys, upload_rows
 from lwa.engine.device.subsets import round_target
 from lwa.engine.device.xla_loop import Place, Played, play_together
 from lwa.kernels import HMC, Autoregressive, Independence, RandomWalk
@@ -31,12 +31,13 @@ def setting(kernel, n, k, every, second_order=True):
     reference = find_reference(model, rows, np.zeros(D), 1)
     expansion = expansion_of(reference, second_order=second_order) if second_order else None
     target = round_target(Target(model, jnp.asarray(N / n), expansion), np.float32)
-    held = put_rows(rows.blocks(UPLOAD_ROWS), np.float32)
-    split = split_target(target, jnp.zeros(D, jnp.float32), jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:1], 0, -1), held))
+    held = upload_rows(rows.blocks(UPLOAD_ROWS), np.float32)
+    one_row = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:1], 0, -1), held)
+    split = split_target(target, jnp.zeros(D, jnp.float32), one_row)
     prepared = split.prepare(target, held)
     page = draw_subset_page(
-        *make_chain_keys(1, range(CHAINS)), 0, prepared, kernel=kernel, transitions=MOVES // every, moves=MOVES, k=k, n=n,
-        d=D, dtype="float32",
+        *make_chain_keys(1, range(CHAINS)), 0, prepared, kernel=kernel, transitions=MOVES // every, moves=MOVES, k=k,
+        n=n, d=D, dtype=np.float32,
     )  # fmt: skip
     indices = np.stack([np.random.default_rng(c).choice(N, n, replace=False) for c in range(CHAINS)]).astype(np.int32)
     theta = jnp.broadcast_to(jnp.asarray(reference.theta, jnp.float32), (CHAINS, D))
@@ -72,12 +73,13 @@ def test_the_same_moves(kernel, n, k, every, second_order):
         place, page, target, split = setting(kernel, n, k, every, second_order)
         assert not why_not_in_registers(place(), page, target, kernel, split)
         gain = jnp.zeros(MOVES, jnp.float32)
-        at, wanted = play_together(place(), room(every), page, gain, 0, MOVES, target, kernel, split, every=every)
+        options = {"target": target, "kernel": kernel, "split": split, "every": every}
+        at, wanted = play_together(place(), room(every), page, gain=gain, start=0, stop=MOVES, **options)
         half = MOVES // 2 + 1  # in the midst of a transition
         here = place()
         parts = []
         for start, stop in ((0, half), (half, MOVES)):
-            here, found = play_in_registers(here, page, start, stop, target, kernel, split, every=every, interpret=True)
+            here, found = play_in_registers(here, page, start=start, stop=stop, interpret=True, **options)
             parts.append(jax.tree.map(lambda leaf, a=start, b=stop: np.asarray(leaf)[:, a:b], found.draws))
         found = jax.tree.map(lambda *leaves: np.concatenate(leaves, 1), *parts)
         np.testing.assert_array_equal(found.info.accepted, wanted.draws.info.accepted)
