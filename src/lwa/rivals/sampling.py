@@ -26,7 +26,7 @@ from lwa.rivals.result import build_result
 from lwa.rivals.rival import Rival
 from lwa.rows import survey
 from lwa.run.budget import RowReads, as_budget
-from lwa.run.begin import given_starts
+from lwa.run.begin import read_starts
 from lwa.user.progress import Display
 from lwa.user.validate import require_bool, require_whole
 
@@ -136,7 +136,7 @@ def sample(
     chains = require_whole("chains", chains, least=1, example=4)
     with Display(progress) as display, jax.enable_x64(True):
         layout = lay_out(model, data, display)
-        given = given_starts(layout.given, initvals, chains)
+        given = read_starts(layout.given, initvals, chains)
         N = len(layout)
         surveyed = survey(layout.rows, progress=lambda done: display.show("all rows", done, N))
         require_applicable(rival, layout, "")  # before any costly pass
