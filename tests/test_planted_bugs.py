@@ -88,7 +88,7 @@ def test_a_dropped_power():
 
 def test_adaptation_that_never_freezes():
     check_frozen()
-    with planted(pipeline.Cohort, "freeze", lambda self: None), pytest.raises(AssertionError):
+    with planted(pipeline.LocalCohort, "freeze", lambda self: None), pytest.raises(AssertionError):
         check_frozen()
 
 

@@ -144,14 +144,14 @@ def check_frozen():
     """What the kernel learnt does not change after tune, for any chain."""
     seen = []
 
-    def watch(cohort, stop, run=pipeline.Cohort.run):
+    def watch(cohort, stop, run=pipeline.LocalCohort.run):
         moves = run(cohort, stop)
         if cohort.moves > 100:
             seen.append((cohort.chains[0], [np.asarray(leaf) for leaf in jax.tree.leaves(cohort.state.tuning)]))
         return moves
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline.Cohort, "run", watch)
+        patch.setattr(pipeline.LocalCohort, "run", watch)
         patch.setattr(blocks.Blocks, "after", lambda self, took, moves: blocks.Blocks(50))
         fit(draws=200)
     for first in {chain for chain, _ in seen}:
@@ -169,7 +169,7 @@ def check_fresh_terms(move):
     """At every stop, each chain's cached terms are those of its θ and its subset, computed anew."""
     checked = []
 
-    def watch(cohort, stop, run=pipeline.Cohort.run):
+    def watch(cohort, stop, run=pipeline.LocalCohort.run):
         moves = run(cohort, stop)
         with jax.enable_x64(True):
             state = cohort.state
@@ -180,7 +180,7 @@ def check_fresh_terms(move):
         return moves
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline.Cohort, "run", watch)
+        patch.setattr(pipeline.LocalCohort, "run", watch)
         patch.setattr(blocks.Blocks, "after", lambda self, took, moves: blocks.Blocks(3))
         fit(precision="float64", subset_move=move)
     assert sum(checked) > 0
@@ -199,11 +199,11 @@ def test_theta_sees_the_rows_of_its_subset():
     run = None
     with pytest.MonkeyPatch.context() as patch:
 
-        def close(cohort, shut=pipeline.Cohort.close):
+        def close(cohort, shut=pipeline.LocalCohort.close):
             shut(cohort)
             stated.append(cohort)
 
-        patch.setattr(pipeline.Cohort, "close", close)
+        patch.setattr(pipeline.LocalCohort, "close", close)
         run = fit(draws=2000, thinning=1, precision="float64")
     assert run.draws == 2000
     for cohort in stated:

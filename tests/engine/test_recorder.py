@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lwa.engine.cohort import Moves
-from lwa.engine.recorder import Kept, Recorder, kept_by
+from lwa.engine.recorder import Kept, Recorder, select_kept
 from lwa.run.settings import NO_END
 
 CHAINS, D, ROWS = 2, 3, 20
@@ -154,7 +154,7 @@ def test_chains_of_several_cohorts_the_last_filled_up(example):
 @given(a_run(), st.integers(1, 30))
 def test_kept_is_what_every_chain_has(example, most):
     moves, thinning, cuts = example
-    kept = kept_by(recorded(moves, thinning, cuts), D, most, EXTRA)
+    kept = select_kept(recorded(moves, thinning, cuts), D, most, EXTRA)
     expected = [brute(moves, chain, thinning)[0] for chain in range(CHAINS)]
     length = min(most, *map(len, expected))
     assert kept.theta.shape == (CHAINS, length, D)
@@ -179,7 +179,7 @@ def test_draws_that_are_dropped_on_the_way(example):
     assert (recorder.counts == whole.counts).all()
     if taken:
         together = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *taken)
-        jax.tree.map(np.testing.assert_array_equal, together, kept_by(whole, D, 100, EXTRA))
+        jax.tree.map(np.testing.assert_array_equal, together, select_kept(whole, D, 100, EXTRA))
 
 
 def test_draws_as_they_are():
@@ -189,11 +189,11 @@ def test_draws_as_they_are():
         rest = theta[..., 0]
         recorder.put(Kept(theta, rest, rest, rest > 0, rest, rest, np.ones_like(rest, int), {}))
     assert recorder.count == 6
-    np.testing.assert_array_equal(kept_by(recorder, D, 10, {}).theta, np.concatenate(made, axis=1))
+    np.testing.assert_array_equal(select_kept(recorder, D, 10, {}).theta, np.concatenate(made, axis=1))
 
 
 def test_nothing_is_kept_of_nothing():
-    kept = kept_by(Recorder(CHAINS, 1, ROWS, EXTRA), D, 10, EXTRA)
+    kept = select_kept(Recorder(CHAINS, 1, ROWS, EXTRA), D, 10, EXTRA)
     assert kept.theta.shape == (CHAINS, 0, D)
     assert kept.accepted.dtype == bool
     assert kept.n_rows_read.dtype == np.int64

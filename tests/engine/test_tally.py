@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lwa.engine.cohort import Moves
-from lwa.engine.tally import Tally, distances, tally, together
+from lwa.engine.tally import Tally, distances, count_block, add_tallies
 from lwa.targets.reference import Reference
 
 MOVES, CHAINS, D = 7, 5, 3
@@ -40,15 +40,15 @@ def test_on_the_host_and_on_a_device(chains):
     moves = moves_of(2)
     expected = by_hand(moves, chains)
     with jax.enable_x64(True):
-        np.testing.assert_allclose(tally(moves, chains, REFERENCE), expected, rtol=1e-12)
+        np.testing.assert_allclose(count_block(moves, chains, REFERENCE), expected, rtol=1e-12)
         there = jax.tree.map(jnp.asarray, moves)
-        np.testing.assert_allclose(tally(there, chains, REFERENCE), expected, rtol=1e-12)
-        assert tally(there, chains, None).furthest == 0.0
+        np.testing.assert_allclose(count_block(there, chains, REFERENCE), expected, rtol=1e-12)
+        assert count_block(there, chains, None).furthest == 0.0
 
 
 def test_of_all_cohorts():
     first, second = (by_hand(moves_of(seed), CHAINS) for seed in (3, 4))
-    both = together([first, second])
+    both = add_tallies([first, second])
     assert both[:-2] == tuple(int(a + b) for a, b in zip(first[:-2], second[:-2], strict=True))
     assert both.acceptance == pytest.approx(first.acceptance + second.acceptance)
     assert both.furthest == max(first.furthest, second.furthest)

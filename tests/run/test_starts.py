@@ -7,7 +7,7 @@ import pytest
 
 import lwa
 from lwa.diagnostics.running import assign_superchains
-from lwa.run.starts import ATTEMPTS
+from lwa.run.begin import ATTEMPTS
 from tests.support import Y, log_likelihood, log_prior, run, sample
 
 STAY = {"tune": 0, "thinning": 1, "draws": 1, "kernel": lwa.kernels.RandomWalk(scale=1e-6)}

@@ -16,8 +16,8 @@ from lwa.cli.source import Source
 from lwa.errors import InputError, LwaError, LwaWarning, RunFolderError, Terminated
 from lwa.executors import Executor
 from lwa.result.result import Result
-from lwa.run.checkpoints.resume import Fresh, of_lwas_own, taken_up
-from lwa.run.sample import NO_SETTINGS, drawn, resume, sample
+from lwa.run.checkpoints.resume import Fresh, load_state, of_lwas_own
+from lwa.run.sample import NOT_KEPT, resume, run_stages, sample
 from lwa.run.settings import Settings
 from lwa.user.progress import Display, Stopwatch, format_stages
 
@@ -71,7 +71,7 @@ def parse_sample_options(
 def complete_settings(options: SampleOptions, **more: object) -> dict[str, Any]:
     """Return all settings of `lwa.sample`: the options, and defaults for the rest."""
     parameters = inspect.signature(sample).parameters
-    defaults = {name: one.default for name, one in parameters.items() if name not in NO_SETTINGS}
+    defaults = {name: one.default for name, one in parameters.items() if name not in NOT_KEPT}
     return defaults | dict(options) | more
 
 
@@ -115,7 +115,7 @@ def fit_and_save(
     settings = complete_settings(options, subset_size=size, checkpoint=out)
     fresh = Fresh({"source": asdict(source), "command": list(command)}, replaces=overwrite)
     with silence_warnings(), Display(progress, stages) as display:
-        run = drawn(model, rows, settings, None, progress=display, executor=executor, fresh=fresh)
+        run = run_stages(model, rows, settings, None, progress=display, executor=executor, fresh=fresh)
     return conclude_fit(run, out, command, stages, certify=certify, report=report, progress=progress)
 
 
@@ -145,7 +145,7 @@ def read_source(folder: Path, numpyro: str | None) -> tuple[Source, list[str]]:
     No code is taken from the folder of a run: --numpyro must be given again.
     """
     with of_lwas_own(folder):
-        told = taken_up(folder).description["told"]
+        told = load_state(folder).description["told"]
         if told is None:
             raise RunFolderError(
                 f"{folder} holds a run that was started in Python. Continue it there: lwa.resume(folder, model, data)."

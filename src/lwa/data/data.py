@@ -1,8 +1,10 @@
-"""What U is a set of: single rows, whole groups, or the steps of one window of a sequence."""
+"""Data: the rows, the units that a subset is made of (rows, groups or windows), and the model bound to both."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeGuard
 
+import jax
 import numpy as np
 
 from lwa.errors import InputError
@@ -11,42 +13,41 @@ from lwa.models.check import check_model, choose_row_numbers
 from lwa.models.glm.recipe import RecipeRows
 from lwa.models.model import Model, Unbound
 from lwa.rows import Rows, as_rows
-from lwa.rows.memory import ArrayRows
-from lwa.rows.parts import Parts, join_series, as_one_part, find_parts, require_ascending, require_index_ascending
+from lwa.rows.memory import ArrayRows, is_series, is_table
+from lwa.rows.parts import Parts, as_one_part, find_parts, join_series, require_ascending, require_index_ascending
 from lwa.rows.passes import SpreadRows, spread_passes
 from lwa.rows.store.cache import is_read_by_workers
-from lwa.rows.memory import is_series, is_table
 from lwa.rows.units import build_groups, build_stretches
 from lwa.rows.workers.on_workers import RowsOnWorkers
-from lwa.targets.target import power
+from lwa.user.progress import Display
 
-LEAD_IN = 512
+FIRST_LEAD_IN = 512
 """Steps before each segment of a pass over all rows, until it is known how long the model remembers."""
 SEGMENT = 4
 """Scored steps of a segment for each step of its lead-in: a pass evaluates a quarter more steps than there are."""
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
-    """The data as units, and the model of them. Single rows are units of their own."""
+class Data:
+    """The rows as units, and the model that scores them. A unit is what a subset holds: a row, a group or a window."""
 
-    given: Model  # as the user wrote it
-    model: Model  # whose rows are units
+    given: Model  # as the user wrote it, checked
+    model: Model  # the model of units
     rows: Rows  # as they came
-    full: Rows  # all of them as units, for passes over everything
-    parts: Parts | None = None
+    full: Rows  # all rows as units, for passes over everything
+    parts: Parts | None = None  # groups, or series
     lead_in: int = 0  # steps before each segment of `full`
     described: str = ""  # what a model chose when it was bound to the data
     executor: Executor | None = None  # who computes passes over `rows` and `full`
 
     @property
     def ordered(self) -> bool:
-        """Whether U is a window."""
+        """Whether rows are a sequence, so that a subset is a window."""
         return self.given.ordered is not False
 
     @property
     def units_in_words(self) -> str:
-        """What units are."""
+        """What units are called in messages."""
         return "rows" if self.parts is None else "segments" if self.ordered else "groups"
 
     @property
@@ -56,65 +57,55 @@ class Layout:
 
     @property
     def series(self) -> Parts:
-        """The parts, where there are."""
+        """The groups or series, of data that have them."""
         assert self.parts is not None
         return self.parts
 
     @property
     def mean_size(self) -> float:
-        """Rows of a group."""
+        """Rows per group, on average."""
         return len(self.rows) / len(self.series)
 
     def __len__(self) -> int:
-        """N, the rows of the data."""
+        """Return N, the rows of the data."""
         return len(self.rows)
 
+    @property
+    def scored(self) -> int:
+        """What N/n counts: all units, or the steps of a sequence."""
+        return len(self.rows) if self.ordered else len(self.full)
+
     def slots(self, n: int) -> int:
-        """How many units U holds."""
+        """Return how many units a subset of size n holds: a window is one."""
         return 1 if self.ordered else n
 
-    def power(self, target: str, n: int) -> float:
-        """w: what U counts for, by scored steps."""
-        return power(target, n, len(self.rows) if self.ordered else len(self.full))
-
     def reads(self, n: int, lead_in: int) -> int:
-        """Rows that the log-likelihood reads of one U; of groups on average."""
+        """Return the rows that the log-likelihood reads per subset; of groups on average."""
         if self.parts is None:
             return n
         return n + lead_in if self.ordered else round(n * self.mean_size)
 
-    def remembering(self, steps: int) -> "Layout":
-        """The same with so many steps before each segment of a pass over all rows."""
+    def look_back(self, steps: int) -> "Data":
+        """Return the data with so many steps before each segment of a pass over all rows."""
         segments = build_stretches(self.rows, self.series, SEGMENT * steps, steps)
         return replace(self, full=spread_passes(segments, self.executor), lead_in=steps)
 
-    def by(self, executor: Executor | None) -> "Layout":
-        """The same with passes computed by an executor."""
+    def compute_with(self, executor: Executor | None) -> "Data":
+        """Return the data with passes computed by an executor."""
         return replace(self, rows=spread_passes(self.rows, executor), full=spread_passes(self.full, executor), executor=executor)
 
     @property
-    def plays_away(self) -> bool:
-        """Whether cohorts are played by workers.
+    def runs_remotely(self) -> bool:
+        """Whether workers play the cohorts.
 
-        Not where a model runs in Python, on the user's own thread; nor where each worker holds some of the rows: one
-        that played a cohort would read the whole source for itself.
+        Not if the model runs in Python, on the user's own thread; nor if each worker holds some of the rows: one that
+        played a cohort would read the whole source for itself.
         """
         if self.executor is None or isinstance(self.executor, Serial):
             return False
-        return not self.model.host and not held_by_workers(self.rows)
+        return not self.model.host and not is_held_by_workers(self.rows)
 
-    def checked(self, dtype: Any) -> "Layout":
-        """The same with a model that can be sampled: one that runs in Python where JAX cannot trace it."""
-        sizes = len(self.rows) if self.parts is None else int(self.parts.sizes[0])
-        first = np.arange(min(max(choose_row_numbers(self.given)), sizes))
-        model = check_model(
-            self.given, self.rows.take(first) if self.parts is None else self.parts.take(self.rows, first), dtype
-        )
-        if model is self.given:
-            return self
-        return replace(self, given=model, model=model if self.parts is None else model.of_units)
-
-    def fit(self, n: int | None) -> None:
+    def require_fits(self, n: int | None) -> None:
         """Refuse a subset that the data cannot hold."""
         if n is None or n <= self.available:
             return
@@ -131,25 +122,46 @@ class Layout:
         )
 
 
-def lay_out(model: Model | Unbound, data: Any, progress: Any = False, executor: Executor | None = None) -> Layout:
-    """The rows of `data` as the units that the model asks for; data that were laid out before pass unchanged.
+def lay_out(
+    model: Model | Unbound,
+    data: object,
+    progress: bool | Display = False,
+    executor: Executor | None = None,
+    dtype: type[np.floating[Any]] = np.float64,
+) -> Data:
+    """Return the rows of `data` as the units that the model asks for, and the model, checked on a few of them.
 
-    `progress`, True or a `Display`, shows how a table on disk is converted. Passes are computed by `executor`.
+    Data that were laid out before pass unchanged. `progress` shows how a table on disk is converted. `executor`
+    computes passes. `dtype` is the precision in which the model is tried.
     """
-    if isinstance(data, Layout):
-        return data if executor is None else data.by(executor)
-    return units_of(model, data, progress, executor).by(executor)
+    if isinstance(data, Data):
+        return data if executor is None else data.compute_with(executor)
+    return check(lay_out_units(model, data, progress, executor).compute_with(executor), dtype)
 
 
-def units_of(model: Model | Unbound, data: Any, progress: Any = False, executor: Executor | None = None) -> Layout:
-    """The same, with passes over units computed here."""
+def check(data: Data, dtype: type[np.floating[Any]]) -> Data:
+    """Return the data with a model that can be sampled: one that runs in Python if JAX cannot trace it."""
+    sizes = len(data.rows) if data.parts is None else int(data.parts.sizes[0])
+    first = np.arange(min(max(choose_row_numbers(data.given)), sizes))
+    some = data.rows.take(first) if data.parts is None else data.parts.take(data.rows, first)
+    with jax.enable_x64(True):
+        model = check_model(data.given, some, dtype)
+    if model is data.given:
+        return data
+    return replace(data, given=model, model=model if data.parts is None else model.of_units)
+
+
+def lay_out_units(
+    model: Model | Unbound, data: object, progress: bool | Display = False, executor: Executor | None = None
+) -> Data:
+    """Return the rows as units, with passes computed in this process."""
     if isinstance(model, Unbound):
         bound = model.bind(data, progress, executor)
-        return replace(units_of(bound.model, bound.rows), described=bound.described)
+        return replace(lay_out_units(bound.model, bound.rows), described=bound.described)
     require_rows_here(model, data, executor)
-    several = model.ordered is not False and is_several(data)
-    if several:
-        rows, parts = join(data)
+    several = False
+    if model.ordered is not False and is_list_of_series(data):
+        several, (rows, parts) = True, join_list(data)
     else:
         rows, parts = as_rows(data, progress=progress, executor=executor), None
     if model.groups is not None:
@@ -158,16 +170,16 @@ def units_of(model: Model | Unbound, data: Any, progress: Any = False, executor:
         parts = find_parts(rows, model.groups)
     if model.ordered is False:
         if parts is None:
-            return Layout(model, model, rows, rows)
-        return Layout(model, model.of_units, rows, build_groups(rows, parts), parts)
+            return Data(model, model, rows, rows)
+        return Data(model, model.of_units, rows, build_groups(rows, parts), parts)
     parts = parts or as_one_part(rows)
     if isinstance(model.ordered, str | int) and not isinstance(model.ordered, bool):
         require_ascending(rows, parts, model.ordered)
     require_index_ascending(data, parts)
-    return Layout(model, model.of_units, rows, rows, parts).remembering(LEAD_IN)
+    return Data(model, model.of_units, rows, rows, parts).look_back(FIRST_LEAD_IN)
 
 
-def require_rows_here(model: Model, data: Any, executor: Executor | None) -> None:
+def require_rows_here(model: Model, data: object, executor: Executor | None) -> None:
     """Refuse windows and groups of rows that only workers can read."""
     if (model.ordered is False and model.groups is None) or not is_read_by_workers(data, executor):
         return
@@ -179,14 +191,14 @@ def require_rows_here(model: Model, data: Any, executor: Executor | None) -> Non
     )
 
 
-def held_by_workers(rows: Rows) -> bool:
-    """Whether each row comes from the worker that has it."""
+def is_held_by_workers(rows: Rows) -> bool:
+    """Return whether each row comes from the worker that has it."""
     rows = rows.rows if isinstance(rows, SpreadRows) else rows
     return isinstance(rows.source if isinstance(rows, RecipeRows) else rows, RowsOnWorkers)
 
 
-def is_several(data: Any) -> bool:
-    """Whether data are a list of series, and not one series of numbers."""
+def is_list_of_series(data: object) -> TypeGuard[Sequence[object]]:
+    """Return whether data are a list of series, and not one series of numbers."""
     return (
         isinstance(data, list | tuple)
         and len(data) > 0
@@ -194,8 +206,8 @@ def is_several(data: Any) -> bool:
     )
 
 
-def join(data: Any) -> tuple[Rows, Parts]:
-    """A list of series."""
+def join_list(data: Sequence[object]) -> tuple[Rows, Parts]:
+    """Return the rows of a list of series, one after the other, and where each begins."""
     series = [as_rows(one) for one in data]
     held = [one for one in series if isinstance(one, ArrayRows)]
     if len(held) < len(series):

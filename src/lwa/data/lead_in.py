@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.data.data import SEGMENT, Layout
+from lwa.data.data import SEGMENT, Data
 from lwa.models.likelihood import find_likelihood
 
 PLACES = 8
@@ -44,17 +44,17 @@ class SequenceMemory:
 
 
 def extend_lead_in(
-    layout: Layout, theta: NDArray[np.float64], factor: NDArray[np.float64]
-) -> tuple[Layout, SequenceMemory]:
+    layout: Data, theta: NDArray[np.float64], factor: NDArray[np.float64]
+) -> tuple[Data, SequenceMemory]:
     """Return the layout with segments that look back far enough, and the model's memory at θ. `factor` is F."""
     memory = measure_memory(layout, theta, factor)
     needed = memory.lead_in(SEGMENT * layout.lead_in, len(layout), PASS_SHIFT)
     if needed == len(memory.left) and memory.whole:  # never forgotten, and short enough to look back to its beginning
         needed = int(layout.series.sizes.max())
-    return (layout.remembering(1 << needed.bit_length()) if needed > layout.lead_in else layout), memory
+    return (layout.look_back(1 << needed.bit_length()) if needed > layout.lead_in else layout), memory
 
 
-def measure_memory(layout: Layout, theta: NDArray[np.float64], factor: NDArray[np.float64]) -> SequenceMemory:
+def measure_memory(layout: Data, theta: NDArray[np.float64], factor: NDArray[np.float64]) -> SequenceMemory:
     """Compare scores of the same steps, started at some places of the longest series and long before them."""
     score, rows, series = find_likelihood(layout.given).score_steps, layout.rows, layout.series
     longest = int(np.argmax(series.sizes))

@@ -6,12 +6,12 @@ from jaxtyping import Float64
 from numpy.typing import NDArray
 
 from lwa.backend.xla import full_precision
-from lwa.data.data import Layout, lay_out
+from lwa.data.data import Data, lay_out
 from lwa.data.lead_in import extend_lead_in
 from lwa.diagnostics.autocorrelation import effective_draws
 from lwa.diagnostics.certificate import RESOLUTION, Certificate, standard_errors_per_bar
 from lwa.diagnostics.draws import Spread, arrange_chains, choose_points, collect_draws, measure_spread
-from lwa.diagnostics.gradients import spread_evenly, score_places
+from lwa.diagnostics.gradients import score_places, spread_evenly
 from lwa.diagnostics.stein import Effects, Evidence, fit_gradients, measure_effects, measure_worst_directions
 from lwa.diagnostics.transitions import ExactMoves, draw_proposals, measure_transition, score_moves
 from lwa.executors import Executor
@@ -88,7 +88,6 @@ def certify(
     where = choose_points(draws, points)
     spread = measure_spread(model, draws)
     with Display(progress) as display, jax.enable_x64(True):
-        layout = layout.checked(np.float64)
         if layout.ordered:
             layout, _ = extend_lead_in(layout, *spread)
         found = judge(layout, draws, where, spread, display)
@@ -107,7 +106,7 @@ def count_gradients(found: Certificate) -> int:
 
 
 def judge(
-    layout: Layout,
+    layout: Data,
     draws: Float64[np.ndarray, "chains draws d"],
     where: NDArray[np.int64],
     spread: Spread,

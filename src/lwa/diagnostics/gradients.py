@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.data.data import Layout
+from lwa.data.data import Data
 from lwa.errors import InputError, ModelError
 from lwa.models.check import describe_theta
 from lwa.models.likelihood import find_likelihood
@@ -43,7 +43,7 @@ def spread_evenly(of: int, count: int) -> NDArray[np.int64]:
 
 
 def score_places(
-    layout: Layout,
+    layout: Data,
     places: NumpyPlaces,
     factor: NDArray[np.float64],
     display: Display,
@@ -96,7 +96,7 @@ class ScoreAdder:
         return {"total": jax.tree.map(np.asarray, self.total)}
 
 
-def score_units(layout: Layout, places: NumpyPlaces, size: int, precision: FloatType, display: Display) -> AnyScores:
+def score_units(layout: Data, places: NumpyPlaces, size: int, precision: FloatType, display: Display) -> AnyScores:
     """A pass over segments or groups."""
     model, rows = layout.model, layout.full
     begun: ScoreAdder | None = None

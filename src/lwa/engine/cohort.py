@@ -1,15 +1,14 @@
-"""Tape ahead, θ behind, block by block.
+"""A cohort: a fixed number of chains in one compiled program, whoever plays it.
 
-A cohort is a fixed number of chains in one compiled program. Its `TapeWriter` runs the U chain a page ahead, on a
-thread of its own, beside the data; its θ chain plays the pages. Cohorts run side by side, one a core. Where the model
-runs in Python, all of it happens on the caller's thread instead, one after the other.
+A cohort of this process writes its tape ahead and plays θ behind. Its `TapeWriter` runs the chain of subsets a page
+ahead, on a thread of its own, beside the data; its θ chains play the pages. Cohorts run side by side, one per core. If
+the model runs in Python, all of it happens on the caller's thread instead, one after the other.
 """
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -18,67 +17,26 @@ from jax import Array
 from numpy.typing import NDArray
 
 from lwa.algorithm import Draw, State, Subset, Tape, play
+from lwa.backend import xla
 from lwa.backend.random import Purpose, generator
-from lwa.engine.host_loop import evaluate_on_host, play_on_host
+from lwa.engine.problem import Problem, evaluate
 from lwa.kernels.kernel import Kernel, MetropolisKernel, MoveInfo, steering_gain
-from lwa.rows import Rows
 from lwa.rows.slots import to_columns
-from lwa.subsets.chain import Chain
-from lwa.subsets.tape import Entries, TapeWriter, Written
-from lwa.targets.reference import Reference
-from lwa.targets.target import Given, Target, Terms, as_held
+from lwa.subsets.tape import ADAPT_EVERY, Entries, TapeWriter, Written
+from lwa.targets.target import Given, Terms, as_held
 
-ADAPT_EVERY = 32
-"""Moves between two looks at the path during tune; a power of two, as pages are, so that none straddles a page."""
-MOST_MOVES = 1024
-PAGE_BYTES = 4 * 2**20
-"""A page holds at most so many moves, and so many bytes a chain."""
-PAGES_BYTES = 64 * PAGE_BYTES
-"""Pages of all chains hold at most so many, as long as adaptation has a page to look at."""
+LARGEST_COHORT = 16
+"""Chains in one program: past this a larger batch is no faster on a CPU core, and fewer cores would have work."""
+LARGEST_COHORT_OF_WINDOWS = 64
+"""A recursion goes from step to step for all chains of a program side by side, so that more of them share its loop."""
 
 
-def page_length(entry_bytes: int, chains: int) -> int:
-    """Moves a page: a power of two that depends on the problem alone, never on the machine, since keys count pages."""
-
-    def within(room: int) -> int:
-        return 1 << (max(1, room // max(1, entry_bytes)).bit_length() - 1)
-
-    return min(MOST_MOVES, within(PAGE_BYTES), max(ADAPT_EVERY, within(PAGES_BYTES // chains)))
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Everything that chains share."""
-
-    subsets: Chain
-    target: Target
-    kernel: Kernel
-    refresh_steps: int  # L
-    tune: int  # moves
-    dtype: Any  # the working precision of θ and of the rows
-    full: Rows  # all rows, or all units of them
-    reads: int  # rows that the log-likelihood reads of one U
-    reference: Reference | None = None
-
-    @property
-    def seed(self) -> int:
-        """The run's seed."""
-        return self.subsets.seed
-
-    @property
-    def page(self) -> int:
-        """Moves a page."""
-        return self.subsets.moves
-
-    @property
-    def host(self) -> bool:
-        """Whether the model runs in Python."""
-        return self.target.model.host
-
-    @property
-    def play(self) -> Callable[..., tuple[State, Draw]]:
-        """The loop over θ's moves."""
-        return play_on_host if self.host else play
+def group_chains(chains: int, *, ordered: bool) -> list[list[int]]:
+    """Return chains by cohort: at least two, for two cores, all of one size; extra chains fill up the last."""
+    if xla.accelerated():
+        return [list(range(chains))]
+    size = min(-(-chains // 2), LARGEST_COHORT_OF_WINDOWS if ordered else LARGEST_COHORT)
+    return [list(range(first, first + size)) for first in range(0, chains, size)]
 
 
 class Moves(NamedTuple):
@@ -96,7 +54,7 @@ class Moves(NamedTuple):
     extra: dict[str, NDArray[Any]]
 
 
-class Held(NamedTuple):
+class CohortState(NamedTuple):
     """A cohort between two moves: all that its next ones depend on, as NumPy's arrays."""
 
     moves: int
@@ -105,8 +63,56 @@ class Held(NamedTuple):
     recent: NDArray[Any]  # θ of the moves since adaptation last looked
 
 
-class Cohort:
-    """Some chains of a run, side by side: their tape, their θ and where they are on it."""
+class Cohort(Protocol):
+    """Some chains of a run that move together: here, on a worker or on a device."""
+
+    problem: Problem
+    chains: Sequence[int]
+    on_device: ClassVar[bool]  # whether moves stay there, and programs are compiled for each length of a block
+
+    @property
+    def moves(self) -> int:
+        """Moves played so far."""
+
+    @property
+    def state(self) -> State:
+        """θ and what the kernel has learnt."""
+
+    def run(self, stop: int) -> "Moves":
+        """Play up to the `stop`-th move of the run."""
+
+    def freeze(self) -> None:
+        """End tune: nothing is learnt from here on."""
+
+    def held(self) -> "CohortState":
+        """Return what the next moves depend on."""
+
+    def go_on_from(self, held: "CohortState") -> None:
+        """Take up where another process was."""
+
+    def checkpoint(self) -> "CohortState | None":
+        """Return where to go back to if a block fails; None if a failed block leaves no way back."""
+
+    def page_in_store(self) -> Any:
+        """Return a page as tapes hold it, to see how such are built; None if nothing is written ahead."""
+
+    def stand(self, state: State, moves: int) -> None:
+        """Be where tune ended, not to move again."""
+
+    def last_invalid(self) -> NDArray[Any] | None:
+        """Return a recent θ′ whose log target was NaN or +inf, if it is known."""
+
+    def wait_for_compilation(self) -> None:
+        """Wait for what is compiled beside."""
+
+    def close(self) -> None:
+        """Stop whatever works ahead."""
+
+
+class LocalCohort:
+    """Some chains of a run, in this process: their tape, their θ and where they are on it."""
+
+    on_device: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -171,13 +177,13 @@ class Cohort:
     def _adapt_every(self) -> int:
         return min(ADAPT_EVERY, self.problem.page)
 
-    def held(self) -> Held:
+    def held(self) -> CohortState:
         """What it holds now, copied."""
         at, every = self.moves % self.problem.page, self._adapt_every
         written = self.begun if at else self.ended
         assert written is not None
         recent = np.array(self.draws.theta[at - at % every : at])
-        return Held(self.moves, jax.tree.map(np.array, self.state), written, recent)
+        return CohortState(self.moves, jax.tree.map(np.array, self.state), written, recent)
 
     def page_in_store(self) -> Any:
         """A page of the tape that it has in store, to see how such are built."""
@@ -205,7 +211,7 @@ class Cohort:
             own = jax.tree.map(lambda leaf: leaf[chain], tuning)
             return np.asarray(self.problem.kernel.propose(noise, own, jnp.asarray(theta))[0])
 
-    def go_on_from(self, held: Held) -> None:
+    def go_on_from(self, held: CohortState) -> None:
         """Take up where another process was; the page at hand is written again."""
         page, at = self.problem.page, held.moves % self.problem.page
         if self.coming is not None and not self.problem.host:
@@ -213,7 +219,7 @@ class Cohort:
         with jax.enable_x64(True):
             self.writer.go_back(held.written)
             self.moves, self.written = held.moves - at, held.moves // page
-            self.state = held.state if self.problem.host else jax.tree.map(unshared, held.state)
+            self.state = held.state if self.problem.host else jax.tree.map(copy_to_device, held.state)
             self.coming = self._write_ahead()
             if at:
                 self._next_page()
@@ -233,12 +239,16 @@ class Cohort:
 
         return write if self.problem.host else self.ahead.submit(write).result
 
-    def compiled(self) -> None:
+    def checkpoint(self) -> CohortState | None:
+        """Return None: compiled loops take the memory of the state over."""
+        return None
+
+    def wait_for_compilation(self) -> None:
         """Wait for what is compiled beside."""
         wait(self.warming)
 
     def _next_page(self) -> None:
-        self.compiled()
+        self.wait_for_compilation()
         assert self.coming is not None
         self.entries, noise = self.coming()
         self.begun, self.coming = self.ended, self._write_ahead()
@@ -246,7 +256,7 @@ class Cohort:
         gain = np.broadcast_to(gain.astype(self.problem.dtype)[:, None], self.entries.ends.shape)
         u = self.entries
         slots, rows, given, counts, noise = jax.device_put((u.slots, u.rows, u.given, u.counts, noise))
-        self.tape = Tape(slots, rows, noise, jnp.asarray(gain), given, counts)
+        self.tape = Tape(slots, rows, noise, jnp.asarray(gain), given=given, counts=counts)
 
     def _adapt(self, end: int) -> None:
         path = self.draws.theta[end - self._adapt_every : end]
@@ -257,25 +267,64 @@ class Cohort:
         theta, log_density, info = jax.tree.map(lambda page: np.asarray(page)[at:end].copy(), self.draws)
         u = self.entries
         return Moves(
-            theta,
-            log_density,
-            info.acceptance,
-            info.accepted,
-            info.invalid,
-            u.refreshed[at:end],
-            u.ends[at:end],
-            u.distance[at:end],
-            info.evaluations,
-            info.extra,
+            theta=theta,
+            log_density=log_density,
+            acceptance=info.acceptance,
+            accepted=info.accepted,
+            invalid=info.invalid,
+            refreshed=u.refreshed[at:end],
+            ends=u.ends[at:end],
+            distance=u.distance[at:end],
+            evaluations=info.evaluations,
+            extra=info.extra,
         )
 
 
-def taken_up(problem: Problem, chains: Sequence[int], held: Held, *, frozen: bool) -> Cohort:
+class FindStarts(Protocol):
+    """Finds a start for each chain, at which `score` is finite."""
+
+    def __call__(self, score: Callable[[NDArray[Any]], Terms], *, chains: Sequence[int]) -> NDArray[Any]:
+        """Return θ of these chains, `(chains, d)`."""
+
+
+def begin_cohort(
+    problem: Problem,
+    chains: Sequence[int],
+    U: Subset,
+    find_starts: FindStarts,
+    *,
+    warming: Sequence[Future[None]],
+    holds: bool,
+) -> LocalCohort:
+    """Return a cohort of this process with every chain at its start; `holds` if it will be asked what it holds."""
+    subsets, dtype = problem.subsets, problem.dtype
+    columns, counts = to_columns(subsets.take(U), dtype, axis=1), subsets.counts(U)
+    given = as_held(subsets.given(U), dtype)
+    theta = find_starts(partial(evaluate, problem.target, rows=columns, given=given, counts=counts), chains=chains)
+    with jax.enable_x64(True):
+        state = first_state(problem, columns, theta, subsets.given(U), counts)
+    return LocalCohort(problem, chains, U, state, warming, holds=holds)
+
+
+def restore_cohort(problem: Problem, chains: Sequence[int], held: CohortState, *, frozen: bool) -> LocalCohort:
     """A cohort as it was in another process."""
-    cohort = Cohort(problem, chains, held.written.U, held.state, holds=True, begins=False)
+    cohort = LocalCohort(problem, chains, held.written.U, held.state, holds=True, begins=False)
     cohort.frozen = frozen
     cohort.go_on_from(held)
     return cohort
+
+
+def warm_up_beside(problem: Problem, chains: int) -> Future[None] | None:
+    """Compile for cohorts of so many chains on a thread of its own; a run that fails to compile explains it later.
+
+    Python has nothing to compile, and a device has another program.
+    """
+    if problem.host or xla.accelerated():
+        return None
+    pool = ThreadPoolExecutor(1, thread_name_prefix="lwa-warm-up")
+    warming = pool.submit(warm_up, problem, chains)
+    pool.shutdown(wait=False)  # its thread ends with its one task
+    return warming
 
 
 def warm_up(problem: Problem, chains: int) -> None:
@@ -296,12 +345,12 @@ def warm_up(problem: Problem, chains: int) -> None:
         counts = np.zeros((chains, subsets.n)) if weighed else None
         state = first_state(problem, zeros(rows(subsets.n), (chains,)), theta, zeros(given, (chains,)), counts)
         tape = Tape(
-            np.zeros((page, chains, k), np.int32),
-            zeros(rows(k), (page, chains)),
-            page_noise(problem, Purpose.WARM_UP, range(chains), 0, page),
-            np.zeros((page, chains), problem.dtype),
-            zeros(given, (page, chains)),
-            np.zeros((page, chains, k)) if weighed else None,
+            slots=np.zeros((page, chains, k), np.int32),
+            rows=zeros(rows(k), (page, chains)),
+            noise=page_noise(problem, Purpose.WARM_UP, range(chains), 0, page),
+            gain=np.zeros((page, chains), problem.dtype),
+            given=zeros(given, (page, chains)),
+            counts=np.zeros((page, chains, k)) if weighed else None,
         )
         tape = jax.device_put(tape)
         if problem.tune:
@@ -319,10 +368,10 @@ def first_state(problem: Problem, rows: Any, theta: Any, given: Given | None, co
     rows, theta, given, counts = jax.device_put((rows, theta, as_held(given, problem.dtype), counts))
     tuning = jax.vmap(partial(problem.kernel.init, reference=problem.reference))(theta)
     state = State(theta, evaluate(problem.target, theta, rows, given, counts), rows, tuning, counts)
-    return jax.tree.map(unshared, state)  # `play` takes the memory over, so no two leaves may share it
+    return jax.tree.map(copy_to_device, state)  # `play` takes the memory over, so no two leaves may share it
 
 
-def unshared(leaf: Array) -> Array:
+def copy_to_device(leaf: Array) -> Array:
     """A copy on the device."""
     return jax.device_put(np.array(leaf)) if jax.default_backend() == "cpu" else jnp.copy(leaf)
 
@@ -334,18 +383,6 @@ def blank_page(problem: Problem, state: State, moves: int) -> Draw:
     info = MoveInfo(np.zeros(shape), np.zeros(shape, bool), np.zeros(shape, bool), np.zeros(shape, np.int32), extra)
     page = Draw(np.zeros((moves, *state.theta.shape), problem.dtype), np.zeros(shape), info)
     return page if problem.host else jax.device_put(page)
-
-
-def evaluate(target: Target, theta: Any, rows: Any, given: Given | None = None, counts: Any = None) -> Terms:
-    """The log target of each chain at its θ given its own rows."""
-    on = evaluate_on_host if target.model.host else evaluate_on_device
-    return on(target, theta, rows, given, counts)
-
-
-@jax.jit
-def evaluate_on_device(target: Target, theta: Array, rows: Any, given: Given | None, counts: Array | None) -> Terms:
-    """All chains in one program."""
-    return jax.vmap(target.evaluate)(theta, rows, given, counts)
 
 
 def page_noise(problem: Problem, purpose: Purpose, names: Sequence[int], page: int, moves: int) -> Any:

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from lwa.algorithm import Subset, Tape
 from lwa.backend.random import Purpose, generator
-from lwa.engine.cohort import Problem, blank_page, first_state, page_noise
-from lwa.engine.recorder import added_up
-from lwa.engine.remote_cohort import Playing
+from lwa.engine.cohort import Cohort, blank_page, first_state, page_noise
+from lwa.engine.problem import Problem
+from lwa.engine.recorder import sum_or_any
 from lwa.kernels.kernel import ADDED_UP, MoveInfo, acceptance_probability, accepts
 from lwa.rows.slots import to_columns
 from lwa.targets.reference import compute_log_posterior
@@ -100,7 +100,7 @@ class Surrogate:
         before = np.asarray(state.terms.log_density)
         room = blank_page(problem, state, self.steps)
         state, made = problem.play(state, room, self._tape(given), 0, self.steps, problem.target, problem.kernel)
-        self.evaluations, self.extra = told(jax.tree.map(np.asarray, made.info))
+        self.evaluations, self.extra = total_info(jax.tree.map(np.asarray, made.info))
         with np.errstate(invalid="ignore"):  # -inf both times where U is infeasible: NaN, so that it is refused
             return np.asarray(state.theta), before - np.asarray(state.terms.log_density)
 
@@ -143,16 +143,16 @@ class Surrogate:
         return float(np.log(generator(self.problem.seed, self.streams.decision, name, self.done).random()))
 
 
-def told(info: MoveInfo) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
+def total_info(info: MoveInfo) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
     """What K moves read and what the kernel has to say of them, from arrays `(K, ...)`."""
     extra = {
-        name: added_up(name, values.sum(0, dtype=np.int64)) if name in ADDED_UP else values[-1]
+        name: sum_or_any(name, values.sum(0, dtype=np.int64)) if name in ADDED_UP else values[-1]
         for name, values in info.extra.items()
     }
     return info.evaluations.sum(0, dtype=np.int64), extra
 
 
-def surrogates_of(cohorts: Sequence[Playing], steps: int) -> list[Surrogate]:
+def build_surrogates(cohorts: Sequence[Cohort], steps: int) -> list[Surrogate]:
     """Every cohort as it stands after tune, for corrections every so many moves."""
     with jax.enable_x64(True):
         return [

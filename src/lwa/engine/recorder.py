@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from lwa.diagnostics.running import RunningSummary
 from lwa.engine.cohort import Moves
 from lwa.kernels.kernel import ADDED_UP
 
@@ -48,7 +49,7 @@ class Recorder:
         """
         chains = min(moves.ends.shape[1], len(self.counts) - first)
         own = slice(first, first + chains)
-        moves = jax.tree.map(lambda leaf: leaf[:, :chains], moves)
+        moves = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :chains], moves)
         if moves.ends.all() and all(len(np.unique(held[own])) == 1 for held in (self.counts, self.open[3])):
             self._add_in_step(moves, own)
             return
@@ -71,7 +72,7 @@ class Recorder:
             moves.distance[move, chain],
             evaluations * self.n,
             {name: values[move, chain] for name, values in moves.extra.items()}
-            | {name: added_up(name, total) for name, total in zip(self.added, sums, strict=True)},
+            | {name: sum_or_any(name, total) for name, total in zip(self.added, sums, strict=True)},
         )
         ordinal = np.arange(len(chain)) - np.repeat(np.cumsum(new) - new, new)
         self._write(draws, first + chain, self.counts[first + chain] - self.taken + ordinal)
@@ -79,6 +80,13 @@ class Recorder:
         self.open[:, own] = running[:, -1]
         lasts = (np.cumsum(new) - 1)[new > 0]
         self.open[:, first + chain[lasts]] -= due[:, lasts]
+
+    def summarise(self, running: RunningSummary) -> RunningSummary | None:
+        """Return the summary with the draws that it has not seen, if they are where it is; else None."""
+        return None
+
+    def bring_home(self) -> None:
+        """Fetch draws that are elsewhere."""
 
     def _add_in_step(self, moves: Moves, own: slice) -> None:
         """The same where every move ends a transition and chains are level, so that all keep the same moves."""
@@ -104,7 +112,7 @@ class Recorder:
             moves.distance[last],
             evaluations.astype(np.int64) * self.n,
             {name: values[last] for name, values in moves.extra.items()}
-            | {name: added_up(name, total) for name, total in zip(self.added, sums, strict=True)},
+            | {name: sum_or_any(name, total) for name, total in zip(self.added, sums, strict=True)},
         )
         new, start = len(draws.lp), int(self.counts[own.start]) - self.taken
         if not new:
@@ -173,18 +181,18 @@ class Recorder:
         return self.between(0, int(self.counts.max()) - self.taken)
 
 
-def added_up(name: str, total: NDArray[np.int64]) -> NDArray[Any]:
+def sum_or_any(name: str, total: NDArray[np.int64]) -> NDArray[Any]:
     """How often, or how many; of trajectories that diverged, whether there was any."""
     return total > 0 if name == "diverging" else total
 
 
-def kept_by(recorder: Recorder, dimension: int, most: int, extra: Mapping[str, np.generic]) -> Kept:
+def select_kept(recorder: Recorder, dimension: int, most: int, extra: Mapping[str, np.generic]) -> Kept:
     """The draws that every chain has, `most` at the most."""
     length = min(most, recorder.held)
-    return recorder.between(0, length) if length else nothing(len(recorder.counts), dimension, extra)
+    return recorder.between(0, length) if length else blank_draws(len(recorder.counts), dimension, extra)
 
 
-def nothing(chains: int, dimension: int, extra: Mapping[str, np.generic]) -> Kept:
+def blank_draws(chains: int, dimension: int, extra: Mapping[str, np.generic]) -> Kept:
     """No draws, in the shape that draws have."""
     none = np.empty((chains, 0))
     told = {name: none.astype(zero.dtype) for name, zero in extra.items()}

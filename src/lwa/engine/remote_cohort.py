@@ -8,14 +8,14 @@ cohort as it was and goes on with it.
 import threading
 import uuid
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.engine.cohort import Cohort, Held, Moves, Problem, taken_up
-from lwa.engine.device.cohort import CohortOnDevice
+from lwa.engine.cohort import CohortState, LocalCohort, Moves, restore_cohort
+from lwa.engine.problem import Problem
 from lwa.executors import Executor, Work
 
 
@@ -23,15 +23,17 @@ class Segment(NamedTuple):
     """What came of a segment."""
 
     moves: Moves
-    held: Held
+    held: CohortState
     name: str  # by which the worker that played it knows the cohort
     invalid: NDArray[Any] | None  # a θ′ without a density, if there was one
 
 
-class CohortAway:
+class RemoteCohort:
     """A cohort of which this process holds the state between two segments, and an executor plays these."""
 
-    def __init__(self, cohort: Cohort, executor: Executor, near: float) -> None:
+    on_device: ClassVar[bool] = False
+
+    def __init__(self, cohort: LocalCohort, executor: Executor, near: float) -> None:
         self.problem, self.chains, self.executor, self.near = cohort.problem, cohort.chains, executor, near
         self.frozen = cohort.frozen
         self.last = cohort.held()
@@ -61,11 +63,11 @@ class CohortAway:
         """End of tune."""
         self.frozen = True
 
-    def held(self) -> Held:
+    def held(self) -> CohortState:
         """What it holds now."""
         return self.last
 
-    def go_on_from(self, held: Held) -> None:
+    def go_on_from(self, held: CohortState) -> None:
         """Take up where another process was."""
         self.last, self.name = held, ""
 
@@ -81,24 +83,27 @@ class CohortAway:
         """A θ′ of the last segment whose log target was NaN or +inf."""
         return self.invalid
 
-    def compiled(self) -> None:
-        """Workers compile with their first segment."""
+    def checkpoint(self) -> CohortState | None:
+        """Return where the last whole segment ended."""
+        return self.last
+
+    def wait_for_compilation(self) -> None:
+        """Return at once: workers compile with their first segment."""
 
     def close(self) -> None:
         """Nothing is open here."""
 
 
-type Playing = Cohort | CohortAway | CohortOnDevice
-"""A cohort, whoever plays it."""
-
-_LOCK = threading.Lock()
-_PLAYING: dict[int, tuple[str, Cohort]] = {}  # by the first chain; of the last run that this process saw
+_COHORTS_LOCK = threading.Lock()
+_PLAYING: dict[int, tuple[str, LocalCohort]] = {}  # by the first chain; of the last run that this process saw
 _PROBLEM: list[Problem] = []
 
 
-def play_segment(problem: Problem, chains: Sequence[int], held: Held, name: str, frozen: bool, stop: int) -> Segment:
+def play_segment(
+    problem: Problem, chains: Sequence[int], held: CohortState, name: str, frozen: bool, stop: int
+) -> Segment:
     """On a worker: go on with the cohort that is at hand, or with one made of what it held."""
-    with _LOCK:
+    with _COHORTS_LOCK:
         if not _PROBLEM or _PROBLEM[0] is not problem:
             for _, cohort in _PLAYING.values():
                 cohort.close()
@@ -108,13 +113,13 @@ def play_segment(problem: Problem, chains: Sequence[int], held: Held, name: str,
     if at_hand is None or known != name:
         if at_hand is not None:
             at_hand.close()
-        at_hand = taken_up(problem, chains, held, frozen=frozen)
+        at_hand = restore_cohort(problem, chains, held, frozen=frozen)
     elif frozen and not at_hand.frozen:
         at_hand.freeze()
     moves = at_hand.run(stop)
     now = uuid.uuid4().hex
     invalid = at_hand.last_invalid() if np.any(moves.invalid) else None
     segment = Segment(moves, at_hand.held(), now, invalid)
-    with _LOCK:
+    with _COHORTS_LOCK:
         _PLAYING[chains[0]] = now, at_hand
     return segment

@@ -26,16 +26,16 @@ class Tally(NamedTuple):
     furthest: Any  # the largest distance from the reference point, in posterior sds; 0 where there is none
 
 
-def tally(moves: Moves, chains: int, reference: Reference | None) -> Tally:
+def count_block(moves: Moves, chains: int, reference: Reference | None) -> Tally:
     """Of moves on the host or on a device; of a cohort filled up, the first `chains` are the run's."""
     if isinstance(moves.theta, Array):
         known = None if reference is None else (reference.theta, reference.whitening)
         with jax.enable_x64(True):
             return jax.device_get(tally_on_device(moves, chains, known))
-    return counted(np, moves, chains, 0.0 if reference is None else reference.furthest(moves.theta))
+    return count_moves(np, moves, chains, 0.0 if reference is None else reference.furthest(moves.theta))
 
 
-def together(tallies: Sequence[Tally]) -> Tally:
+def add_tallies(tallies: Sequence[Tally]) -> Tally:
     """Of all cohorts."""
     total = Tally(*(sum(map(float, one)) for one in zip(*tallies, strict=True)))
     counts = {name: int(value) for name, value in total._asdict().items() if name not in ("acceptance", "furthest")}
@@ -49,10 +49,10 @@ def tally_on_device(moves: Moves, chains: int, reference: Any) -> Tally:
     if reference is not None:
         theta: Any = moves.theta
         furthest = jnp.sqrt(jnp.max(distances(theta, *reference), initial=0.0))
-    return counted(jnp, moves, chains, furthest)
+    return count_moves(jnp, moves, chains, furthest)
 
 
-def counted(xp: Any, moves: Moves, chains: int, furthest: Any) -> Tally:
+def count_moves(xp: Any, moves: Moves, chains: int, furthest: Any) -> Tally:
     """By NumPy, or by JAX's."""
     own = moves.evaluations.sum(0, dtype=np.int64)  # of each chain
     return Tally(

@@ -6,7 +6,7 @@ the target's shape. Trajectories are followed in float64, so no energy is lost t
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
@@ -48,6 +48,7 @@ class GradientKernel(Kernel):
     follows Robbins-Monro steps on the acceptance probability. Neither changes after tune.
     """
 
+    needs_gradients: ClassVar[bool] = True
     target_accept: float
 
     @final

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, final
+from typing import Any, ClassVar, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +45,8 @@ class Kernel(ABC):
 
     Kernels are frozen: hyperparameters are fields, and what is learnt during tune is passed along as `tuning`.
     """
+
+    needs_gradients: ClassVar[bool] = False
 
     @abstractmethod
     def noise(self, rng: np.random.Generator, moves: int, d: int, dtype: Precision) -> Noise:

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from lwa.backend.random import Purpose
-from lwa.engine.cohort import Problem
 from lwa.engine.exact import Corrected, Streams, Surrogate, correct
+from lwa.engine.problem import Problem
 from lwa.errors import warn
 from lwa.kernels.kernel import Tuning
 from lwa.models.user_calls import is_users_error

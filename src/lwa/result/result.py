@@ -18,7 +18,7 @@ from lwa.user.validate import is_whole, require_whole
 if TYPE_CHECKING:
     import xarray
 
-    from lwa.data.data import Layout
+    from lwa.data.data import Data
     from lwa.diagnostics.certificate import Certificate
     from lwa.diagnostics.running import RunningSummary
     from lwa.diagnostics.table import Table
@@ -50,7 +50,7 @@ class Origin(NamedTuple):
     """The model and data of a run, which a saved run does not keep."""
 
     model: "Model"
-    rows: "Layout"
+    rows: "Data"
     polish: Polish
 
 

@@ -16,7 +16,7 @@ from jax import Array, lax
 from jaxtyping import Float64, PyTree
 
 from lwa.backend.random import Purpose, keys
-from lwa.data.data import Layout
+from lwa.data.data import Data
 from lwa.kernels.autoregressive import Noise
 from lwa.kernels.blockwise import Noise as BlockNoise
 from lwa.kernels.kernel import MetropolisKernel, MoveInfo, Tuning, steering_gain
@@ -24,8 +24,8 @@ from lwa.rivals.problem import RivalProblem, always_compiled
 from lwa.rivals.record import Record, RecordedSteps, stack_chains
 from lwa.rivals.rival import Info, Rival, draw_noise
 from lwa.run.budget import Budget, Meter
-from lwa.run.loop import TUNE_SHARE, Blocks, may_be_kept, told
-from lwa.run.settings import keepable
+from lwa.run.loop import TUNE_SHARE, BlockLength, explain_stop, keeps_draws
+from lwa.run.settings import count_keepable
 from lwa.user.progress import Display, Interruption, catch_interrupts
 
 STEPS_PER_CALL = 1024
@@ -56,7 +56,7 @@ class RivalRun:
     problem: RivalProblem
     plan: RivalPlan
     starts: Float64[np.ndarray, "chains d"]
-    layout: Layout
+    layout: Data
     fingerprint: str  # of the data
     warned: list[str]
 
@@ -127,7 +127,7 @@ def tune(runner: "RivalRunner", display: Display) -> tuple[list[Record], list[tu
 def sample_draws(runner: "RivalRunner", display: Display) -> RivalOutcome:
     """Keep draws."""
     plan, tuned, fills = runner.run.plan, runner.position, runner.run.plan.draws is None
-    most = keepable(len(runner.chains), runner.problem.model.dimension) if fills else None
+    most = count_keepable(len(runner.chains), runner.problem.model.dimension) if fills else None
     records = [Record(plan.thinning, most) for _ in runner.chains]
     total = NO_END if plan.draws is None else plan.draws * plan.thinning
     clock, stopped, fault = list[tuple[int, float]](), "", None
@@ -140,9 +140,9 @@ def sample_draws(runner: "RivalRunner", display: Display) -> RivalOutcome:
         try:
             made = runner.play(steps, tuning=False)
         except BaseException as error:
-            if not records[0].kept or not may_be_kept(error):
+            if not records[0].kept or not keeps_draws(error):
                 raise
-            stopped, fault = told(error, f"{records[0].kept} draws")
+            stopped, fault = explain_stop(error, f"{records[0].kept} draws")
             break
         record_steps(records, made)
         clock.append((records[0].steps, runner.seconds))
@@ -187,7 +187,7 @@ class RivalRunner:
     def __init__(self, run: RivalRun, interruption: Interruption, pool: ThreadPoolExecutor) -> None:
         self.run, self.rival, self.problem = run, run.rival, run.problem
         self.interruption, self.pool = interruption, pool
-        self.blocks = Blocks(1)
+        self.blocks = BlockLength(1)
         self.position = self.invalid = 0
         chains = range(len(run.starts))
         self.keys = list(keys(run.plan.seed, Purpose.RIVAL, chains))

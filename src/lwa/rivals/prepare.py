@@ -9,7 +9,7 @@ from jaxtyping import Float64, PyTree
 from numpy.typing import NDArray
 
 from lwa.backend.random import Purpose, generator, keys
-from lwa.data.data import Layout
+from lwa.data.data import Data
 from lwa.data.lead_in import extend_lead_in
 from lwa.errors import InputError, ModelError
 from lwa.kernels.autoregressive import Autoregressive
@@ -19,7 +19,7 @@ from lwa.kernels.random_walk import RandomWalk
 from lwa.models.check import describe_theta
 from lwa.rivals.problem import RivalProblem, build_gaussian, choose_term_precision, load_rows
 from lwa.rivals.rival import Rival, Setting
-from lwa.run.starts import flat
+from lwa.run.begin import flatten_theta
 from lwa.targets.reference import Reference, compute_log_posterior, expand_at, find_not_differentiable, find_reference
 from lwa.user.progress import Display
 
@@ -42,18 +42,18 @@ def as_rival_kernel(kernel: object) -> MetropolisKernel:
     )
 
 
-def describe_setting(layout: Layout, no_mode: str) -> Setting:
+def describe_setting(layout: Data, no_mode: str) -> Setting:
     """Return what is known of the model and its data; `no_mode` is why there is no mode."""
     return Setting(layout.given, explain_no_derivatives(layout), no_mode)
 
 
-def require_applicable(rival: Rival, layout: Layout, no_mode: str) -> None:
+def require_applicable(rival: Rival, layout: Data, no_mode: str) -> None:
     """Refuse a method that does not apply."""
     if reason := rival.explain_exclusion(describe_setting(layout, no_mode)):
         raise InputError(f"{rival.label} does not apply: it {reason}.")
 
 
-def explain_no_derivatives(layout: Layout) -> str:
+def explain_no_derivatives(layout: Data) -> str:
     """Return why JAX cannot differentiate the model twice; empty if it can."""
     if layout.given.host:
         return "the model is not JAX"
@@ -63,12 +63,12 @@ def explain_no_derivatives(layout: Layout) -> str:
 
 
 def find_mode(
-    layout: Layout,
+    layout: Data,
     reference: GivenReference,
     given: list[NDArray[np.float64]] | None,
     seed: int,
     display: Display,
-) -> tuple[Layout, Reference | None, str]:
+) -> tuple[Data, Reference | None, str]:
     """Return the expansion at the mode, or why there is none; for a sequence, with segments that look back enough."""
     if reference is False:
         return layout, None, "none was looked for, as reference=False asks"
@@ -78,9 +78,9 @@ def find_mode(
         return layout, reference, ""
     model = layout.model
 
-    def expand(layout: Layout, start: NDArray[np.float64]) -> Reference:
+    def expand(layout: Data, start: NDArray[np.float64]) -> Reference:
         if reference is not None:
-            return expand_at(model, layout.full, flat(model, reference, "reference"))
+            return expand_at(model, layout.full, flatten_theta(model, reference, "reference"))
         return find_reference(
             model, layout.full, start, seed, lambda passes: display.show("mode", passes, passes, "passes over all rows")
         )
@@ -100,7 +100,7 @@ def find_mode(
 
 
 def build_problem(
-    rival: Rival, layout: Layout, mode: Reference | None, kernel: MetropolisKernel, seed: int
+    rival: Rival, layout: Data, mode: Reference | None, kernel: MetropolisKernel, seed: int
 ) -> tuple[RivalProblem, list[str]]:
     """Load all rows in a random order and let the method prepare; return also its warnings."""
     order = generator(seed, Purpose.RIVAL_ORDER, 0).permutation(len(layout.full))
@@ -124,7 +124,7 @@ def build_problem(
 
 
 def find_rival_starts(
-    layout: Layout, mode: Reference | None, given: list[NDArray[np.float64]] | None, seed: int, chains: int
+    layout: Data, mode: Reference | None, given: list[NDArray[np.float64]] | None, seed: int, chains: int
 ) -> Float64[np.ndarray, "chains d"]:
     """Return a start per chain: given, from the Gaussian at the mode, from the prior, or `init`."""
     model = layout.given
@@ -136,7 +136,7 @@ def find_rival_starts(
             draw = generator(seed, Purpose.START, chain).normal(size=model.dimension)
             return mode.theta + mode.factor @ draw
         if model.prior_draw is not None:
-            return flat(model, model.prior_draw(keys(seed, Purpose.START, [chain])[0]), "prior_draw")
+            return flatten_theta(model, model.prior_draw(keys(seed, Purpose.START, [chain])[0]), "prior_draw")
         return model.ravel(model.init)
 
     starts = np.stack([start(chain) for chain in range(chains)])

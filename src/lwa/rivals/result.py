@@ -15,8 +15,8 @@ from lwa.models.model import Model
 from lwa.result.result import Origin, Result, name_free_axis
 from lwa.rivals.engine import RivalOutcome, RivalRun
 from lwa.rivals.record import RecordedSteps
-from lwa.run.loop import since_the_call
-from lwa.run.settings import plain
+from lwa.run.loop import since_call
+from lwa.run.settings import as_plain
 
 
 def build_result(run: RivalRun, outcome: RivalOutcome, seconds: float) -> Result:
@@ -47,13 +47,13 @@ def build_result(run: RivalRun, outcome: RivalOutcome, seconds: float) -> Result
         "nonfinite_proposals": outcome.invalid,
         "seconds": round(seconds, 3),
         "sampling_seconds": round(outcome.seconds, 3),
-        "clock": since_the_call(outcome.clock, before),
-        "tune_clock": since_the_call(outcome.tune_clock, before),
+        "clock": since_call(outcome.clock, before),
+        "tune_clock": since_call(outcome.tune_clock, before),
         "stopped": outcome.stopped,
         "warnings": collect_warnings(run, outcome, stats),
-        "kernel": plain(kernel),
+        "kernel": as_plain(kernel),
         "proposal_variances": kernel.proposal_variances(outcome.walk) if rival.walks else [],
-        "settings": {"method": plain(rival)} | {name: plain(value) for name, value in vars(plan).items()},
+        "settings": {"method": as_plain(rival)} | {name: as_plain(value) for name, value in vars(plan).items()},
     }
     dims = {name: list(axes) for name, axes in (model.dims or {}).items()}
     coords: dict[str, list[Any]] = {name: list(labels) for name, labels in (model.coords or {}).items()}

@@ -5,7 +5,6 @@ from dataclasses import fields
 from importlib import import_module
 
 import jax
-import numpy as np
 from jaxtyping import PyTree
 
 from lwa.backend.random import as_seed
@@ -27,7 +26,7 @@ from lwa.rivals.result import build_result
 from lwa.rivals.rival import Rival
 from lwa.rows import survey
 from lwa.run.budget import RowReads, as_budget
-from lwa.run.starts import given_starts
+from lwa.run.begin import read_starts
 from lwa.user.progress import Display
 from lwa.user.validate import require_bool, require_whole
 
@@ -136,8 +135,8 @@ def sample(
         raise InputError("draws='auto' needs a budget. Pass budget='60 s' with it, or draws=1000.")
     chains = require_whole("chains", chains, least=1, example=4)
     with Display(progress) as display, jax.enable_x64(True):
-        layout = lay_out(model, data, display).checked(np.float64)
-        given = given_starts(layout.given, initvals, chains)
+        layout = lay_out(model, data, display)
+        given = read_starts(layout.given, initvals, chains)
         N = len(layout)
         surveyed = survey(layout.rows, progress=lambda done: display.show("all rows", done, N))
         require_applicable(rival, layout, "")  # before any costly pass

@@ -1,12 +1,20 @@
-"""What a run may cost: seconds, or rows read."""
+"""What a run may spend: seconds, rows read, memory for its draws."""
 
 import re
 import time
 from dataclasses import dataclass
-from numbers import Real
 
+from lwa.backend.machine import read_free_memory
 from lwa.errors import InputError
+from lwa.user.validate import is_real
 
+NO_LIMIT = 2**62
+"""Draws per chain that are kept if nothing limits them."""
+DRAWS_SHARE = 0.25
+"""Of the memory that is free, that draws may take: whoever looks at them makes copies."""
+LAST_BYTES = 2**26
+"""What the draws may take that are kept beside a summary, for certificate, report and predictions. As many are always
+kept."""
 UNITS = {"s": 1, "sec": 1, "second": 1, "seconds": 1, "m": 60, "min": 60, "minute": 60, "minutes": 60}
 UNITS |= {"h": 3600, "hour": 3600, "hours": 3600}
 
@@ -19,7 +27,7 @@ class RowReads:
 
     def __post_init__(self) -> None:
         """Refuse a budget that buys nothing."""
-        if not is_positive(self.count):
+        if not is_real(self.count) or self.count <= 0:
             raise InputError(
                 f"RowReads({self.count!r}) must hold a positive number. Pass lwa.RowReads(10**9), for example."
             )
@@ -34,7 +42,7 @@ class Budget:
 
 
 class Meter:
-    """What has been spent of a budget since `Meter` was made."""
+    """What has been spent of a budget since the meter was made."""
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
@@ -42,32 +50,27 @@ class Meter:
         self.start = time.monotonic()
 
     def share(self) -> float:
-        """The fraction that is spent, 1 or more when it is used up."""
+        """Return the fraction that is spent, 1 or more when it is used up."""
         return max((time.monotonic() - self.start) / self.budget.seconds, self.rows / self.budget.rows)
 
     def seconds_left(self, share: float = 1.0) -> float:
-        """Until that share of the time is spent."""
+        """Return the seconds until that share of the time is spent."""
         return share * self.budget.seconds - (time.monotonic() - self.start)
 
     def rows_left(self, share: float = 1.0) -> float:
-        """Until that share of the row reads is spent."""
+        """Return the row reads until that share of them is spent."""
         return share * self.budget.rows - self.rows
 
 
-def is_positive(value: object) -> bool:
-    """Whether it is a number above zero, Python's or NumPy's."""
-    return isinstance(value, Real) and not isinstance(value, bool) and float(value) > 0
-
-
 def as_budget(budget: object) -> Budget:
-    """From "10 min", seconds, `RowReads` or None."""
+    """Return the budget that "10 min", seconds, `RowReads` or None stand for."""
     if isinstance(budget, Budget):
         return budget
     if budget is None:
         return Budget()
     if isinstance(budget, RowReads):
         return Budget(rows=budget.count)
-    if isinstance(budget, Real) and is_positive(budget):
+    if is_real(budget) and budget > 0:
         return Budget(seconds=float(budget))
     if isinstance(budget, str) and (parts := re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*([a-zA-Z]*)\s*", budget)):
         seconds = float(parts[1]) * UNITS.get(parts[2].lower() or "s", 0)
@@ -77,3 +80,39 @@ def as_budget(budget: object) -> Budget:
         f"budget={budget!r} is not understood. Pass seconds (60), a time ('90 s', '10 min', '2 h') or "
         "lwa.RowReads(10**9)."
     )
+
+
+@dataclass(frozen=True)
+class Retention:
+    """What a run keeps of its draws."""
+
+    summarised: bool = False
+    last: int = NO_LIMIT  # draws per chain that stay, the most recent ones
+    room: int = 0  # draws per chain for which memory is set aside at once
+
+
+def decide_retention(draws: int, draw_bytes: int, *, chains: int, keep: str, on_disk: bool) -> tuple[Retention, str]:
+    """Return what a run of so many draws per chain keeps, and how to say it; nothing if that is all and little."""
+    chain_bytes = chains * max(1, draw_bytes)
+    whole = draws * chain_bytes
+    most = DRAWS_SHARE * read_free_memory() if whole > LAST_BYTES else float(LAST_BYTES)
+    many = f"{chains:,} chains x {draws:,} draws"
+    if keep == "all" or (keep == "auto" and (whole <= most or on_disk)):
+        where = "in the checkpoint's folder" if on_disk else "in memory"
+        told = f"{many} are {in_bytes(whole)}, kept {where}." if whole > LAST_BYTES else ""
+        return Retention(room=draws if whole <= most < float("inf") and not on_disk else 0), told
+    last = max(1, min(draws, LAST_BYTES // chain_bytes))
+    limit = "" if whole <= most else f", and {in_bytes(most)}, a quarter of what is free, may be used"
+    told = (
+        f"{many} would be {in_bytes(whole)}{limit}: they are summarised while they are made, and the last {last:,} of "
+        f"each chain are kept, {in_bytes(last * chain_bytes)}."
+    )
+    return Retention(summarised=True, last=last, room=min(draws, 2 * last)), told
+
+
+def in_bytes(size: float) -> str:
+    """Return a number of bytes in words."""
+    for unit, words in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB")):
+        if size >= unit:
+            return f"{size / unit:.3g} {words}"
+    return f"{size / 2**10:.3g} KiB"

@@ -1,8 +1,7 @@
 """What is said once a run is over: draws by name, how they came about, and what a user should know of them."""
 
 import platform
-import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -11,23 +10,27 @@ from numpy.typing import NDArray
 
 from lwa import __version__
 from lwa.diagnostics.running import MANY_CHAINS, collect_moments
-from lwa.diagnostics.short_chains import LONG_RUN_TIMES, round_up, describe_remembered_starts, describe_slow_chains
+from lwa.diagnostics.short_chains import LONG_RUN_TIMES, describe_remembered_starts, describe_slow_chains, round_up
 from lwa.diagnostics.table import name_scalars
-from lwa.engine.cohort import Problem
+from lwa.engine.problem import Problem
 from lwa.engine.recorder import Kept
-from lwa.errors import LwaWarning
+from lwa.errors import warn
 from lwa.result.polish import Polisher
 from lwa.result.result import UNCONSTRAINED_GROUP, Origin, Result, name_free_axis, split_groups
-from lwa.run.loop import Outcome, Run, since_the_call
+from lwa.run.begin import Run
+from lwa.run.loop import Outcome, since_call
 from lwa.targets.calibration import edge
+from lwa.targets.target import Powered
 
 RARELY = 1e-3
 """A share of moves during which θ held still that no draw would show."""
 
 
-def conclude(run: Run, outcome: Outcome, seconds: float, stages: Mapping[str, float]) -> Result:
+def conclude(
+    run: Run, outcome: Outcome, seconds: float, stages: Mapping[str, float], remarks: Sequence[str] = ()
+) -> Result:
     """Name the draws, record how they came about, and say what a user should know."""
-    settings, problem, model = run.settings, run.problem, run.layout.given
+    settings, problem, model = run.settings, run.problem, run.data.given
     stored = outcome.stored
     if stored is None:
         assert outcome.kept is not None
@@ -35,20 +38,21 @@ def conclude(run: Run, outcome: Outcome, seconds: float, stages: Mapping[str, fl
     draws = split_groups(stored)
     posterior, stats = draws["posterior"], draws["sample_stats"]
     warmup, warmup_stats = (None, None) if outcome.warmup is None else by_name(run, outcome.warmup)
-    told = run.warned + remarks(run, outcome, stats) + of_short_chains(run, outcome, posterior)
+    found = find_remarks(run, outcome, stats) + of_short_chains(run, outcome, posterior)
+    told = [*remarks, *run.warned, *found]
     attributes = {
         "inference_library": "lwa",
         "inference_library_version": __version__,
         "versions": {name: version(name) for name in ("jax", "jaxlib", "numpy")}
         | {"python": platform.python_version()},
         "seed": settings.seed,
-        "model": run.layout.described or None,
-        "target": settings.target,
+        "model": run.data.described or None,
+        "target": settings.target.name,
         "exact": settings.exact,
-        "subset_size": settings.subset_size,
+        "subset_size": run.subset_size,
         "rows": run.survey.length,
-        "units": "steps" if run.layout.ordered else run.layout.units_in_words,
-        "units_in_all": len(run.layout) if run.layout.ordered else run.layout.available,
+        "units": "steps" if run.data.ordered else run.data.units_in_words,
+        "units_in_all": len(run.data) if run.data.ordered else run.data.available,
         "fingerprint": run.survey.fingerprint,
         "epsilon": problem.subsets.epsilon if np.isfinite(problem.subsets.epsilon) else "inf",
         "thinning": outcome.thinning,
@@ -56,14 +60,14 @@ def conclude(run: Run, outcome: Outcome, seconds: float, stages: Mapping[str, fl
         "leverage": problem.subsets.leverage is not None,
         "transport": transport_of(problem),
         "informed": problem.subsets.statistic.dimension > 0,
-        "predicted_sd_error": run.planned.predicted,
-        "random_subset_distance": run.planned.random_distance,
-        "subset_refresh_rate": run.planned.refresh_rate,
-        "subset_renewal_moves": run.planned.renewal if np.isfinite(run.planned.renewal) else None,
-        "host": run.microseconds,
+        "predicted_sd_error": run.plan.predicted,
+        "random_subset_distance": run.plan.random_distance,
+        "subset_refresh_rate": run.plan.refresh_rate,
+        "subset_renewal_moves": run.plan.renewal if np.isfinite(run.plan.renewal) else None,
+        "host": run.python_call,
         "kernel": problem.kernel.describe(outcome.tuning),
         "proposal_variances": problem.kernel.proposal_variances(outcome.tuning),
-        "gaussian_acceptance": run.accepted,
+        "gaussian_acceptance": run.problem.gaussian_acceptance,
         "page_moves": problem.page,
         "cohort_chains": len(run.cohorts[0].chains),
         "moves": outcome.moves,
@@ -75,18 +79,18 @@ def conclude(run: Run, outcome: Outcome, seconds: float, stages: Mapping[str, fl
         "sampling_seconds": round(outcome.seconds, 3),
         "stages": dict(stages),  # seconds of each
         "moves_a_second": round(outcome.rate, 1),
-        "clock": since_the_call(outcome.clock, seconds - outcome.seconds),
-        "tune_clock": since_the_call(outcome.tune_clock, seconds - outcome.seconds),
+        "clock": since_call(outcome.clock, seconds - outcome.seconds),
+        "tune_clock": since_call(outcome.tune_clock, seconds - outcome.seconds),
         "stopped": outcome.stopped,
         "keep": "all" if outcome.running is None else "summary",
         "draws_summarised": None if outcome.running is None else int(outcome.running.moments.count),
         "draws_kept": stats["lp"].shape[1],
         "superchains": run.superchains,
         "warnings": told,
-        "settings": settings.record(),
+        "settings": run.record(),
     }
-    for remark in told[len(run.warned) :]:
-        warnings.warn(remark, LwaWarning, stacklevel=4)
+    for remark in found:
+        warn(remark)
     dims, coords = labels_of(run)
     return Result(
         posterior=posterior,
@@ -94,7 +98,7 @@ def conclude(run: Run, outcome: Outcome, seconds: float, stages: Mapping[str, fl
         attributes=attributes,
         dims=dims,
         coords=coords,
-        origin=Origin(model, run.layout, Polisher(problem, outcome.tuning)),
+        origin=Origin(model, run.data, Polisher(problem, outcome.tuning)),
         unconstrained=draws.get(UNCONSTRAINED_GROUP),
         warmup=warmup,
         warmup_stats=warmup_stats,
@@ -104,7 +108,7 @@ def conclude(run: Run, outcome: Outcome, seconds: float, stages: Mapping[str, fl
 
 def labels_of(run: Run) -> tuple[dict[str, list[str]], dict[str, list[Any]]]:
     """Names of the parameters' axes, and labels along them."""
-    model = run.layout.given
+    model = run.data.given
     dims = {name: list(axes) for name, axes in (model.dims or {}).items()}
     coords = {name: list(labels) for name, labels in (model.coords or {}).items()}
     if model.constrained:
@@ -116,8 +120,8 @@ def variables_of(run: Run, kept: Kept) -> dict[str, NDArray[Any]]:
     """Draws and what happened while they were made, by "group/name"."""
     posterior, stats = by_name(run, kept)
     groups = {"posterior": posterior, "sample_stats": stats}
-    if run.layout.given.constrained:
-        groups[UNCONSTRAINED_GROUP] = run.layout.given.free_by_name(kept.theta)
+    if run.data.given.constrained:
+        groups[UNCONSTRAINED_GROUP] = run.data.given.free_by_name(kept.theta)
     return {f"{group}/{name}": values for group, held in groups.items() for name, values in held.items()}
 
 
@@ -126,7 +130,7 @@ def by_name(run: Run, kept: Kept) -> tuple[dict[str, NDArray[Any]], dict[str, ND
     stats = {name: values for name, values in kept._asdict().items() if name not in ("theta", "extra")} | kept.extra
     if run.problem.subsets.statistic.dimension == 0:
         stats["subset_distance"] = np.full_like(stats["subset_distance"], np.nan)
-    return run.layout.given.with_derived(kept.theta), stats
+    return run.data.given.with_derived(kept.theta), stats
 
 
 def transport_of(problem: Problem) -> bool | str:
@@ -138,7 +142,7 @@ def transport_of(problem: Problem) -> bool | str:
 
 def of_short_chains(run: Run, outcome: Outcome, posterior: Mapping[str, NDArray[Any]]) -> list[str]:
     """What must be known of many chains before they are trusted; of few, R-hat and effective draws tell it."""
-    settings, planned = run.settings, run.planned
+    settings, planned = run.settings, run.plan
     if settings.chains <= MANY_CHAINS or not next(iter(posterior.values())).size:
         return []
     state = collect_moments(posterior) if outcome.running is None else outcome.running.moments
@@ -165,13 +169,13 @@ def step_of_the_mode(run: Run) -> float:
     model is right: √(2 k N) / n along any direction, whatever the model.
     """
     settings, subsets, N, n = run.settings, run.problem.subsets, run.survey.length, run.subset_size
-    if settings.target != "powered" or settings.exact or subsets.n == len(subsets.rows):
+    if not isinstance(settings.target, Powered) or settings.exact or subsets.n == len(subsets.rows):
         return 0.0
     exchanged = n * subsets.move.replaced(subsets.n) / subsets.n  # of a window all, at a remote jump
     return float(np.sqrt(2 * exchanged * N) / n)
 
 
-def remarks(run: Run, outcome: Outcome, stats: Mapping[str, NDArray[Any]]) -> list[str]:
+def find_remarks(run: Run, outcome: Outcome, stats: Mapping[str, NDArray[Any]]) -> list[str]:
     """What a user should know before they trust the draws."""
     told = []
     if outcome.stopped:
@@ -209,5 +213,5 @@ def remarks(run: Run, outcome: Outcome, stats: Mapping[str, NDArray[Any]]) -> li
             f"still. Pass subset_size={2 * run.subset_size}."
         )
     if stats["lp"].size and (rate := float(stats["acceptance_rate"].mean())) < 0.05:
-        told.append(f"Only {rate:.1%} of the moves were accepted: the kernel did not adapt. Pass a longer tune.")
+        told.append(f"Only {rate:.1%} of the moves were accepted: the kernel did not adapt. Pass a round_up tune.")
     return told

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from lwa.algorithm import Subset
 from lwa.backend.random import Purpose, generator
-from lwa.engine.cohort import evaluate
 from lwa.engine.host_loop import evaluate_on_host
 from lwa.models.model import Model
 from lwa.rows import Rows
@@ -20,16 +19,15 @@ from lwa.targets.reference import Reference, compute_log_posterior
 from lwa.targets.target import Target
 
 PILOT_PAIRS = 64
-ACCEPTANCE_POINTS = 64
 
 
-def excess_sd(chain: Chain, reference: Reference | None, subsets: list[Subset]) -> float | None:
+def excess_sd(chain: Chain, reference: Reference, subsets: list[Subset]) -> float | None:
     """By how much the worst sd is off because U's curvature is not that of all rows but I + D, whitened.
 
     Given U the posterior has covariance F (I + D)⁻¹ Fᵀ, over all U the mean of these, which is above F Fᵀ. None where
     U is transported, so that D = 0, or not informed by its curvature, so that D is not known.
     """
-    if reference is None or np.isinf(chain.reach) or (chain.calibration and chain.calibration.frame is not None):
+    if chain.calibration is not None and chain.calibration.frame is not None:
         return None
     away = np.concatenate([np.asarray(U.total) / chain.n for U in subsets])
     factor = reference.factor
@@ -56,7 +54,7 @@ def score_points(model: Model, rows: Rows, reference: Reference, seed: int) -> S
     return Scored(z, compute_log_posterior(model, rows, reference.theta + z @ reference.factor.T))
 
 
-def predicted_error(chain: Chain, target: Target, U: Subset, reference: Reference, scored: Scored) -> float:
+def predict_error(chain: Chain, target: Target, U: Subset, reference: Reference, scored: Scored) -> float:
     """By how much sds are predicted to be off: moments under the mixture of targets given U against those under π.
 
     Both are means over the same points with weights π/G and π_U/G, G the Gaussian they were drawn from, so that most of
@@ -101,25 +99,3 @@ def totals_on_device(target: Target, thetas: Array, columns: Any, given: Any, co
         return target.evaluate(theta, columns, given, counts).total
 
     return jax.vmap(jax.vmap(at, (0, None, None, None)), (None, 0, 0, 0))(thetas, columns, given, counts)
-
-
-def predicted_acceptance(target: Target, known_of_U: tuple[Any, Any, Any], reference: Reference, seed: int) -> float:
-    """The share of independent proposals from the Gaussian at θ̂ that chains on the targets given U would accept.
-
-    With weights w = π_U/G at points of G, that is E[w min(1, w'/w)] / E[w]. Points are as many at a time as there are
-    subsets, so that the program that found the precision serves.
-    """
-    batch, given, counts = known_of_U
-    columns = to_columns(batch, np.float64, axis=1)
-    subsets, d = jax.tree.leaves(columns)[0].shape[0], len(reference.theta)
-    z = generator(seed, Purpose.PREDICTION, 1).normal(size=(ACCEPTANCE_POINTS, subsets, d))
-    log = np.stack(
-        [
-            np.asarray(evaluate(target, reference.theta + some @ reference.factor.T, columns, given, counts).total)
-            for some in z
-        ]
-    )
-    log = log + 0.5 * (z**2).sum(-1)
-    weight = np.exp(log - log.max(0))
-    accepted = np.minimum(weight[:, None], weight[None, :]).mean((0, 1))
-    return float((accepted / weight.mean(0)).mean())

@@ -1,94 +1,57 @@
-"""How U is to be moved for a given target: by which statistic, from which rows, how many of them, how transported.
+"""SubsetPlan: how subsets move for a target. By which statistic, from which rows, how many of them, how transported.
 
-All of it is settled on the U chain alone, before θ exists, so it biases nothing.
+All of it is settled on the chain of subsets alone, before θ exists, so it biases nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from lwa.algorithm import Subset
-from lwa.backend import xla
-from lwa.backend.random import Purpose, generator
-from lwa.data.data import Layout
-from lwa.data.lead_in import SequenceMemory
-from lwa.engine.cohort import page_length
-from lwa.errors import InputError
-from lwa.models.model import Model
-from lwa.models.sums import split_into_blocks
-from lwa.rows import Rows
-from lwa.rows.units import build_windows
-from lwa.run.pilot import excess_sd, predicted_error, score_points
+from lwa.data.data import Data
+from lwa.errors import InputError, warn
+from lwa.run.pilot import Scored, excess_sd, predict_error, score_points
 from lwa.run.settings import Settings
+from lwa.run.windows import AnyStatistic, SequenceFacts, build_window_chain
 from lwa.subsets.bandwidth import find_epsilon, find_random_distance
 from lwa.subsets.chain import Chain, SubsetChain
 from lwa.subsets.leverage import Leverage, find_leverage
-from lwa.subsets.moves import Fixed, Move, Swap, Window
-from lwa.subsets.windows.chain import WindowChain
-from lwa.summaries import Curvature, WindowStatistic
-from lwa.summaries.running_sums import RunningSums
-from lwa.summaries.summary import NO_STATISTIC
-from lwa.targets.calibration import Calibration, calibrate, expansion_of, identified_by_rows
-from lwa.targets.reference import Reference, sum_batches
+from lwa.subsets.moves import Swap
+from lwa.subsets.tape import count_page_proposals
+from lwa.summaries import Curvature
+from lwa.targets.calibration import calibrate, expansion_of, is_leverage_needed, takes_second_order
+from lwa.targets.reference import Reference
 from lwa.targets.target import Target
 
 EVERY = 4
-"""Where U is transported all subsets have the same curvature, so θ's law hardly depends on how fast U moves, while a
-new A_U costs more than a move of θ: 5.3 µs a move with every=1, 2.3 with 4 (`benchmarks/choices.py`, n = 100)."""
+"""If subsets are transported all have the same curvature, so θ's law hardly depends on how fast they move, while a new
+A_U costs more than a move of θ: 5.3 µs per move with every=1, 2.3 with 4 (`benchmarks/choices.py`, n = 100)."""
 RENEWED = 100
 """... and as many rows come in at a time as renew U in so many proposals. Φ plays no part, so all are accepted."""
 KNOWN = 4
 """A proposal with a row that U holds already is refused: with at most N/4n rows, one in e^(1/4) is accepted, 78 %."""
-SMALLEST, STEP = 100, 1.5
+SMALLEST_SIZE, GROWTH = 100, 1.5
 """subset_size="auto" begins here and grows by this factor."""
 PILOT_CHAINS = range(8)
-PILOT_SUBSETS = 8
-WEAKEST = 0.15
-"""Leverage is used where a uniform subset has less than this share of all rows' curvature along some direction. Normal
-covariates leave 0.47 at n = 10 d; a dummy that five rows of U have leaves less in one subset of 25."""
-FEASIBLE = 0.9
-"""Fewer subsets than this share with a positive definite curvature: n is refused."""
-ROWS_A_PARAMETER = 10
+ACCEPTABLE_ERROR = 0.05
+"""Predicted error of sds past which a user is warned before sampling."""
+ROWS_PER_PARAMETER = 10
 """Rows of a subset for each parameter, with which its curvature is well away from singular."""
 LARGEST_CARRIED = 2**31
 """Bytes of curvature that all chains' subsets may carry."""
-LARGEST_TRANSPORTED = 12
-"""Parameters from which on rows are expanded to second order instead: A_U costs d³. On a GPU always: U then brings
-nothing along, and can be moved where θ is."""
-
-
-class WindowColumn(NamedTuple):
-    """S of windows, and the column that it summarises, series after series."""
-
-    statistic: WindowStatistic
-    column: NDArray[Any]
-
-
-class Steps(NamedTuple):
-    """What is known of a sequence at θ̂."""
-
-    memory: SequenceMemory
-    sums: RunningSums | None  # None: there is no room for them
-
-    def needed(self, n: int, N: int) -> float:
-        """Steps that must lead in for a window's gradient to be the difference of running sums, as if it knew all."""
-        return self.memory.lead_in(n, N) if self.memory.forgets(n, N) else np.inf
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The U chain with everything settled, and each cohort's first subset."""
+class SubsetPlan:
+    """The chain of subsets with everything settled, the target given them, and each cohort's first subset."""
 
     subsets: Chain
-    firsts: list[tuple[list[int], Subset]]
+    target: Target
+    firsts: list[tuple[list[int], Subset]]  # the chains of each cohort, and where their subsets begin
     refresh_rate: float
-    predicted: float | None  # by how much sds are off because curvature varies with U; None where it is not tracked
+    predicted: float | None  # by how much sds are off because curvature varies with U; None if it is not tracked
     random_distance: float | None  # ‖S̄(Y_U) - s_N‖ of subsets that are only random; None without a statistic
 
     @property
@@ -96,192 +59,216 @@ class Plan:
         """Transitions in which every slot of U is renewed once."""
         return self.subsets.renewing * self.subsets.move.every / self.refresh_rate if self.refresh_rate else np.inf
 
+    @property
+    def in_words(self) -> str:
+        """How subsets are chosen and corrected, for whoever watches."""
+        subsets = self.subsets
+        by_statistics = f"Subsets drawn by their statistics, epsilon {subsets.epsilon:.3g}"
+        told = [by_statistics if subsets.statistic.dimension else "Subsets drawn uniformly"]
+        if subsets.leverage is not None:
+            told.append("rows drawn by leverage")
+        if subsets.calibration is not None and subsets.calibration.frame is not None:
+            told.append("curvature corrected to that of all rows")
+        if self.target.expansion is not None and self.target.expansion.share is not None:
+            told.append("curvature taken from all rows")
+        if self.predicted is not None:
+            told.append(f"sds predicted to be right to {self.predicted:.1%}")
+        if np.isfinite(self.renewal):
+            told.append(f"all rows of a subset replaced in {self.renewal:,.0f} steps")
+        return ", ".join(told)
 
-def plan(
-    layout: Layout,
+
+@dataclass(frozen=True)
+class Planner:
+    """What every trial of a subset size has in common."""
+
+    data: Data
+    settings: Settings
+    statistic: AnyStatistic
+    reference: Reference | None
+    facts: SequenceFacts | None
+
+    def build_chain(self, n: int, leverage: Leverage | None) -> Chain:
+        """Return the chain of subsets of size n, ε apart."""
+        if not self.data.ordered:
+            return build_subset_chain(
+                self.data, self.settings, n, self.statistic, reference=self.reference, leverage=leverage
+            )
+        return build_window_chain(
+            self.data, self.settings, n, self.statistic, reference=self.reference, facts=self.facts,
+            every=EVERY,
+        )  # fmt: skip
+
+    def try_size(self, n: int, leverage: Leverage | None, cohorts: Sequence[list[int]]) -> SubsetPlan:
+        """Find ε if it was not given, burn every cohort's subsets in, and return the plan for size n."""
+        chain = self.build_chain(n, leverage)
+        if self.settings.epsilon is None:
+            chain = chain.with_epsilon(find_epsilon(chain) if chain.weighs else np.inf)
+        firsts, rates = [], []
+        for chains in cohorts:
+            U, rate = chain.burn_in(chain.start(chains), chains)
+            if np.isfinite(chain.reach):
+                require_definite(np.asarray(U.distance), chain.n, len(chain.rows))
+            firsts.append((chains, chain.move_until_feasible(U, chains)))
+            rates.append(rate)
+        predicted = None
+        if np.isfinite(chain.reach) and self.reference is not None:
+            predicted = excess_sd(chain, self.reference, [U for _, U in firsts])
+        return SubsetPlan(
+            subsets=chain,
+            target=build_target(self.data, self.settings, n, self.reference),
+            firsts=firsts,
+            refresh_rate=float(np.mean(rates)),
+            predicted=predicted,
+            random_distance=find_random_distance(chain) if chain.statistic.dimension else None,
+        )
+
+    def find_leverage(self, n: int) -> Leverage | None:
+        """Return q if it is asked for, or if uniform subsets of size n miss a direction."""
+        options, data = self.settings.calibration, self.data
+        if options is None or self.reference is None or data.ordered or options.leverage is False:
+            return None
+        if options.leverage is not True and not is_leverage_needed(
+            data.model, data.full, n, self.reference, self.settings.seed
+        ):
+            return None
+        return find_leverage(data.model, data.full, self.reference)
+
+
+def plan_subsets(
+    data: Data,
     settings: Settings,
-    statistic: Any,
+    statistic: AnyStatistic,
+    *,
     reference: Reference | None,
+    facts: SequenceFacts | None,
     cohorts: Sequence[list[int]],
-    most_rows: float,
-    steps: Steps | None = None,
-) -> Plan:
-    """Settle how U moves; `statistic` is S where a pass has gathered it, `most_rows` what a budget allows n to be."""
-    found: list[Leverage] = []
+    rows_per_second: float,
+) -> SubsetPlan:
+    """Settle how subsets move, for chains in these cohorts.
 
-    def tried(n: int, cohorts: Sequence[list[int]]) -> Plan:
-        if layout.ordered:
-            return settled(window_chain(layout, settings, n, statistic, reference, steps), settings, reference, cohorts)
-        if reference is not None and not found and leverage_helps(layout, settings, n, reference):
-            found.append(find_leverage(layout.model, layout.full, reference))
-        chain = subset_chain(layout, settings, n, statistic, reference, found[0] if found else None)
-        return settled(chain, settings, reference, cohorts)
-
+    `statistic` is S once all rows have been seen; `rows_per_second` is the speed of passes, by which a budget bounds n.
+    """
+    planner = Planner(data, settings, statistic, reference, facts)
     if settings.subset_size is not None:
-        return tried(settings.subset_size, cohorts)
-    assert reference is not None
-    scored = score_points(layout.model, layout.full, reference, settings.seed)
-
-    def error_of(pilot: Plan) -> float:
-        if pilot.predicted is not None:
-            return pilot.predicted
-        target = target_of(layout, settings, pilot.subsets.size, reference)
-        return predicted_error(pilot.subsets, target, pilot.firsts[0][1], reference, scored)
-
-    d = layout.model.dimension
-    carried = not (layout.ordered or second_order(layout, settings))
-    room = LARGEST_CARRIED / (4 * d * (d + 3) * settings.chains) if carried else np.inf
-    n = min(SMALLEST, layout.available)
-    most = max(n, int(min(layout.available, most_rows, room)))
-    while True:
+        return planner.try_size(settings.subset_size, planner.find_leverage(settings.subset_size), cohorts)
+    assert reference is not None and settings.calibration is not None
+    scored = score_points(data.model, data.full, reference, settings.seed)
+    leverage: Leverage | None = None
+    for n, last in sizes_to_try(data, settings, rows_per_second):
         try:
-            pilot = tried(min(n, most), [list(PILOT_CHAINS)])
-            if (error := error_of(pilot)) <= settings.tolerance or n >= most:
-                return replace(tried(min(n, most), cohorts), predicted=error)
+            leverage = leverage or planner.find_leverage(n)
+            pilot = planner.try_size(n, leverage, [list(PILOT_CHAINS)])
+            error = predicted_sd_error(pilot, reference, scored)
+            if error <= settings.calibration.tolerance or last:
+                return replace(planner.try_size(n, leverage, cohorts), predicted=error)
         except InputError:  # so few rows cannot work at all
-            if n >= most:
+            if last:
                 raise
-        n = int(STEP * n)
+    raise AssertionError("unreachable: the last size returns or raises")
 
 
-def second_order(layout: Layout, settings: Settings) -> bool:
-    """Whether the calibrated target takes H_N for U's curvature, so that U need not be transported."""
-    if settings.target != "calibrated" or layout.ordered or layout.model.host:
+def sizes_to_try(data: Data, settings: Settings, rows_per_second: float) -> Iterator[tuple[int, bool]]:
+    """Yield growing subset sizes, each with whether it is the largest that data, budget and memory allow."""
+    d = data.model.dimension
+    carried = not (data.ordered or is_second_order(data, settings))
+    room = LARGEST_CARRIED / (4 * d * (d + 3) * settings.chains) if carried else np.inf
+    n = min(SMALLEST_SIZE, data.available)
+    most = max(n, int(min(data.available, rows_within_budget(settings, data.available, rows_per_second), room)))
+    while n < most:
+        yield n, False
+        n = int(GROWTH * n)
+    yield most, True
+
+
+def predicted_sd_error(pilot: SubsetPlan, reference: Reference, scored: Scored) -> float:
+    """Return by how much sds are predicted to be off with the subsets of a plan."""
+    if pilot.predicted is not None:
+        return pilot.predicted
+    return predict_error(pilot.subsets, pilot.target, pilot.firsts[0][1], reference, scored)
+
+
+def rows_within_budget(settings: Settings, N: int, rows_per_second: float) -> float:
+    """Return the largest n with which the draws fit half the budget, at the speed of the passes made so far."""
+    moves = settings.chains * (settings.tune + 2 * (1000 if settings.filling else settings.draws))
+    affordable = min(settings.budget.rows, settings.budget.seconds * rows_per_second) / (2 * moves)
+    return max(1.0, min(N, affordable))
+
+
+def is_second_order(data: Data, settings: Settings) -> bool:
+    """Return whether the target takes the curvature of all rows for U's, so that U need not be transported."""
+    options, model = settings.calibration, data.model
+    if options is None or data.ordered or model.host:
         return False
-    if settings.transport == "auto":
-        return settings.summary is None and (layout.model.dimension > LARGEST_TRANSPORTED or xla.accelerated())
-    return settings.transport == "second_order"
+    return takes_second_order(options.transport, model.dimension, informed=settings.summary is not None)
 
 
-def target_of(layout: Layout, settings: Settings, n: int, reference: Reference | None) -> Target:
-    """What θ is scored by, given subsets of n."""
+def build_target(data: Data, settings: Settings, n: int, reference: Reference | None) -> Target:
+    """Return what θ is scored by, given subsets of size n."""
     expansion = None
     if reference is not None:
-        expansion = expansion_of(reference, second_order=second_order(layout, settings))
-    return Target(layout.model, layout.power(settings.target, n), expansion)
+        expansion = expansion_of(reference, second_order=is_second_order(data, settings))
+    return Target(data.model, settings.target.power(n, data.scored), expansion)
 
 
-def subset_chain(
-    layout: Layout,
+def build_subset_chain(
+    data: Data,
     settings: Settings,
     n: int,
-    statistic: Any,
+    statistic: AnyStatistic,
+    *,
     reference: Reference | None,
     leverage: Leverage | None,
-) -> Chain:
-    """The U chain of n rows or groups, ε apart."""
-    model, rows, calibration, reach = layout.model, layout.full, None, np.inf
-    N = len(rows)
-    move = settings.subset_move or Swap(1)
-    if reference is not None:
+) -> SubsetChain:
+    """Return the chain of subsets of n rows or groups, ε apart."""
+    calibration, reach, N = None, np.inf, len(data.full)
+    move, options = settings.subset_move or Swap(1), settings.calibration
+    if reference is not None and options is not None:
         if isinstance(settings.summary, Curvature):
-            statistic, reach = settings.summary.at(model, reference, N), 1.0
-        elif settings.summary is None:
-            statistic = NO_STATISTIC
-        expanded = second_order(layout, settings)
-        transport = n < N if settings.transport == "auto" else bool(settings.transport)
+            statistic, reach = settings.summary.at(data.model, reference, N), 1.0
+        expanded = is_second_order(data, settings)
+        transport = n < N if options.transport == "auto" else bool(options.transport)
         if settings.subset_move is None and (transport or expanded):
-            move = Swap(1 if statistic.dimension else exchanged(n, N), every=EVERY)
+            move = Swap(1 if statistic.dimension else exchanged_rows(n, N), every=EVERY)
         if not expanded:
-            calibration = calibrate(model, reference, layout.power(settings.target, n), transport=transport)
-    leverage = None if leverage is None else leverage.cut(n)
-    page = page_size(model, rows, statistic, move, n, calibration, settings.chains)
+            calibration = calibrate(data.model, reference, options.power(n, data.scored), transport=transport)
     return SubsetChain(
-        rows, statistic, move, settings.subset_weight, settings.epsilon or 1.0, n, settings.seed, page, calibration,
-        leverage, reach,
+        rows=data.full,
+        statistic=statistic,
+        move=move,
+        weight=settings.subset_weight,
+        epsilon=settings.epsilon or 1.0,
+        n=n,
+        seed=settings.seed,
+        page=count_page_proposals(
+            data.full, move, n, statistic=statistic.dimension, d=data.model.dimension, calibration=calibration,
+            chains=settings.chains,
+        ),
+        calibration=calibration,
+        leverage=None if leverage is None else leverage.cut(n),
+        reach=reach,
     )  # fmt: skip
 
 
-def exchanged(n: int, N: int) -> int:
-    """k: as many rows as renew U soon, unless U holds so many of all that one of them is likely there already."""
+def exchanged_rows(n: int, N: int) -> int:
+    """Return k: as many rows as renew U soon, unless U holds so many of all that one of them is likely there already."""
     return max(1, min(n // RENEWED, N // (KNOWN * n)))
 
 
-def window_chain(
-    layout: Layout, settings: Settings, n: int, statistic: Any, reference: Reference | None, steps: Steps | None
-) -> Chain:
-    """The U chain of windows of n steps, ε apart."""
-    model, calibration, move = layout.model, None, settings.subset_move or Window()
-    lead_in = lead_in_of(settings.subset_move, layout, n, steps)
-    rows, column = build_windows(layout.rows, layout.series, n, lead_in), None
-    sums = None if steps is None or lead_in < steps.needed(n, len(layout.rows)) else steps.sums
-    if isinstance(statistic, WindowColumn):
-        statistic, column = statistic.statistic, statistic.column
-    if reference is not None:
-        transport = len(rows) > 1 if settings.transport == "auto" else bool(settings.transport)
-        if settings.subset_move is None and transport:
-            move = Window(every=EVERY)
-        calibration = calibrate(model, reference, layout.power(settings.target, n), transport=transport)
-    page = page_size(model, rows, statistic, move, 1, calibration, settings.chains)
-    return WindowChain(
-        rows, statistic, move, settings.subset_weight, settings.epsilon or 1.0, 1, settings.seed, page, calibration,
-        steps=n, sums=sums, column=column,
-    )  # fmt: skip
-
-
-def lead_in_of(move: Move | None, layout: Layout, n: int, steps: Steps | None) -> int:
-    """Steps before each window: as asked, or as many as the model remembers at θ̂; none where there is no θ̂."""
-    asked = move.lead_in if isinstance(move, Window) else "auto"
-    if not isinstance(asked, str):
-        return asked
-    return 0 if steps is None else steps.memory.lead_in(n, len(layout.rows))
-
-
-def page_size(
-    model: Model, rows: Rows, statistic: Any, move: Move, n: int, calibration: Calibration | None, chains: int
-) -> int:
-    """Proposals a page."""
-    one = rows.take(np.zeros(1, np.int64))
-    carried = 0 if calibration is None else calibration.width
-    matrix = 8 * model.dimension**2 if calibration is not None and calibration.frame is not None else 0
-    entry = entry_bytes(model, one, statistic.dimension, move.replaced(n), carried) + matrix
-    return max(1, page_length(entry, chains) // move.every)
-
-
-def require_room(layout: Layout, settings: Settings) -> None:
+def require_room(data: Data, settings: Settings) -> None:
     """Refuse, before any pass over the rows, so many parameters that subsets cannot carry their curvature along."""
-    d, N, move = layout.model.dimension, layout.available, settings.subset_move
-    n = layout.slots(settings.subset_size or SMALLEST)
-    if settings.transport is False or second_order(layout, settings) or (move is not None and move.replaced(n) == 0):
+    d, N, move, options = data.model.dimension, data.available, settings.subset_move, settings.calibration
+    n = data.slots(settings.subset_size or SMALLEST_SIZE)
+    fixed = move is not None and move.replaced(n) == 0
+    if options is None or options.transport is False or is_second_order(data, settings) or fixed:
         return
     if (size := 4 * d * (d + 3) * n * settings.chains) > LARGEST_CARRIED and n < N:
-        enough = min(N, max(n, ROWS_A_PARAMETER * d))
+        enough = min(N, max(n, ROWS_PER_PARAMETER * d))
         raise InputError(
             f"With {d} parameters, subset_size={n} and {settings.chains} chains, moving subsets would carry "
             f"{size / 2**30:.0f} GiB of curvature along. Pass subset_move=lwa.subsets.Fixed() with "
-            f"subset_size={enough}: one subset a chain, which carries none; fit.polish() corrects what that leaves."
+            f"subset_size={enough}: one subset per chain, which carries none; fit.polish() corrects what that leaves."
         )
-
-
-def settled(chain: Chain, settings: Settings, reference: Reference | None, cohorts: Sequence[list[int]]) -> Plan:
-    """ε found where it was not given, and every cohort's U burnt in."""
-    if settings.epsilon is None:
-        chain = chain.with_epsilon(find_epsilon(chain))
-    firsts, rates = [], []
-    for chains in cohorts:
-        U, rate = chain.burn_in(chain.start(chains), chains)
-        if np.isfinite(chain.reach):
-            require_definite(np.asarray(U.distance), chain.n, len(chain.rows))
-        U = until_feasible(chain, U, chains)
-        firsts.append((chains, U))
-        rates.append(rate)
-    excess = excess_sd(chain, reference, [U for _, U in firsts])
-    return Plan(chain, firsts, float(np.mean(rates)), excess, find_random_distance(chain))
-
-
-def leverage_helps(layout: Layout, settings: Settings, n: int, reference: Reference) -> bool:
-    """Whether q is asked for, or some uniform subsets hardly identify a direction that all rows identify."""
-    model, rows = layout.model, layout.full
-    if settings.leverage != "auto" or n == len(rows):
-        return settings.leverage is True
-    identified = identified_by_rows(reference)
-    for pilot in range(PILOT_SUBSETS):
-        drawn = generator(settings.seed, Purpose.SUBSET_PILOT, pilot, n).choice(len(rows), n, replace=False)
-        few = sum_batches(model, split_into_blocks(rows.take(np.sort(drawn))), reference.theta)
-        own = identified.T @ (len(rows) / n * few.curvature) @ identified
-        if np.linalg.eigvalsh(own).min(initial=1.0) < WEAKEST:
-            return True
-    return False
 
 
 def require_definite(distance: NDArray[np.float64], n: int, N: int) -> None:
@@ -297,47 +284,15 @@ def require_definite(distance: NDArray[np.float64], n: int, N: int) -> None:
         )
 
 
-def until_feasible(chain: Chain, U: Subset, chains: Sequence[int]) -> Subset:
-    """Let U move on until its curvature is positive definite for every chain; refuse an n for which it often is not."""
-    if not feasible(chain, U).all() and share_feasible(chain) < FEASIBLE:
-        enough = chain.size
-        while enough < chain.largest and share_feasible(chain.resize(enough)) < FEASIBLE:
-            enough = min(2 * enough, chain.largest)
-        raise InputError(
-            f"subset_size={chain.size} is too small for the calibrated target: the curvature of many subsets is not "
-            f"positive definite, so they do not identify all parameters. Pass subset_size={enough}."
-        )
-    page, lacking = 0, np.flatnonzero(~feasible(chain, U))
-    while len(lacking):  # those alone: of thousands of chains some would always lack it
-        some = jax.tree.map(partial(at_places, lacking), U)
-        some, _ = chain.advance(some, [chains[i] for i in lacking.tolist()], page, Purpose.SUBSET_FEASIBLE)
-        U = jax.tree.map(partial(put_at, lacking), U, some)
-        page, lacking = page + 1, lacking[~feasible(chain, some)]
-    return U
-
-
-def at_places(places: NDArray[np.intp], leaf: Any) -> Any:
-    """Some of the chains."""
-    return leaf[places]
-
-
-def put_at(places: NDArray[np.intp], leaf: Any, new: Any) -> Any:
-    """All chains, some of them anew."""
-    return jnp.asarray(leaf).at[places].set(new)
-
-
-def feasible(chain: Chain, U: Subset) -> NDArray[np.bool_]:
-    """Whether each chain's subset has a positive definite curvature, as far as the target asks for it."""
-    given = chain.given(U)
-    return np.ones(1, bool) if given is None or given.feasible is None else np.asarray(given.feasible)
-
-
-def share_feasible(chain: Chain) -> float:
-    """The share of such subsets among some, drawn as U is before Φ."""
-    return float(feasible(chain, replace(chain, move=Fixed()).start(range(PILOT_SUBSETS * 2))).mean())
-
-
-def entry_bytes(model: Model, one: Any, statistic: int, k: int, carried: int) -> int:
-    """What one move of one chain takes on the tape and among the draws."""
-    row = sum(leaf.nbytes for leaf in jax.tree.leaves(one))
-    return k * (row + 8 * (statistic + carried) + 12) + 16 * model.dimension
+def warn_of_error(plan: SubsetPlan, settings: Settings) -> list[str]:
+    """Warn before the first move if sds are predicted to be off, and return the warning."""
+    if plan.predicted is None or plan.predicted <= ACCEPTABLE_ERROR or settings.calibration is None:
+        return []
+    n, N = plan.subsets.n, len(plan.subsets.rows)
+    enough = min(N, int(np.ceil(n * plan.predicted / settings.calibration.tolerance)))
+    remark = (
+        f"With subset_size={n} sds are predicted to be off by {plan.predicted:.0%}: curvature still varies from "
+        f"subset to subset. Pass subset_size={enough}, target=lwa.targets.Calibrated(transport=True) or exact=True."
+    )
+    warn(remark)
+    return [remark]

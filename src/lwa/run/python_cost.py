@@ -1,34 +1,32 @@
-"""What a model in Python asks of the settings, and what it will cost: said before anything long begins."""
+"""What a model in Python asks of the settings, and what it will cost: both are said before anything long begins."""
 
 import time
-from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import Float64
 
-from lwa.data.data import Layout
+from lwa.data.data import Data
 from lwa.errors import InputError
 from lwa.kernels.kernel import MetropolisKernel
 from lwa.models.python_model import PythonModel, evaluate_rows
-from lwa.run.plan import SMALLEST
+from lwa.run.plan import SMALLEST_SIZE
 from lwa.run.settings import Settings
 from lwa.user.progress import Display
 
 TIMED_CALLS, TIMED_SECONDS = 5, 0.1
 """Calls of a model in Python that are timed, at the most, and for how long."""
 OWN_SECONDS = 2e-4
-"""What lwa itself takes for a move of such a model, a chain (two cores, calibrated, n = 100, four chains)."""
+"""What lwa itself takes per move and chain of such a model (two cores, calibrated, n = 100, four chains)."""
 PASSES_TO_THE_MODE = 4
 """Passes over all rows that the calibrated target takes at first, to say what a model in Python will cost."""
 
 
-def in_python(
-    layout: Layout, settings: Settings, given: list[NDArray[np.float64]] | None, display: Display
-) -> tuple[Settings, float | None]:
-    """Where the model is not JAX: what that asks of the settings, and what a call costs, in µs, said up front."""
-    model = layout.model
-    if not isinstance(model, PythonModel):
-        return settings, None
+def time_python_model(
+    data: Data, settings: Settings, starts: list[Float64[np.ndarray, " d"]] | None, display: Display
+) -> float:
+    """Refuse settings that a model in Python cannot have, say what the run will cost, and return µs per call."""
+    model = data.model
+    assert isinstance(model, PythonModel)
     if settings.precision == "float32":
         raise InputError(
             f"precision='float32', but {model.in_words} and is called with float64 arrays. Pass precision='float64', "
@@ -39,27 +37,25 @@ def in_python(
             f"kernel={type(settings.kernel).__name__}(...) needs gradients, but {model.in_words}. Pass kernel='auto', "
             "or lwa.kernels.RandomWalk(), which need none, or write the model with jax.numpy."
         )
-    n = min(settings.subset_size or SMALLEST, len(layout.rows) if layout.ordered else len(layout.full))
-    calibrated, d = settings.target in ("calibrated", "auto"), model.dimension
-    theta = given[0] if given else model.ravel(model.init)
-    seconds = seconds_a_call(layout, n, theta)
+    n, d = min(settings.subset_size or SMALLEST_SIZE, data.scored), model.dimension
+    seconds = time_call(data, n, starts[0] if starts else model.ravel(model.init))
     moves = settings.chains * (settings.tune + settings.draws * (settings.thinning or 1))
-    passes = PASSES_TO_THE_MODE * (d**2 + d + 1) if calibrated else 0
+    passes = PASSES_TO_THE_MODE * (d**2 + d + 1) if settings.calibration is not None else 0
     passes += settings.chains * settings.draws if settings.exact else 0
-    total = moves * (seconds + OWN_SECONDS) + passes * seconds * len(layout.rows) / layout.reads(n, 0)
+    total = moves * (seconds + OWN_SECONDS) + passes * seconds * len(data.rows) / data.reads(n, 0)
     display.say(
         f"{model.in_words}: called from Python, once per chain and step, about {1e6 * seconds:,.0f} µs each, about "
         f"{max(1.0, total):,.0f} s in total."
     )
-    return replace(settings, precision="float64"), round(1e6 * seconds, 1)
+    return round(1e6 * seconds, 1)
 
 
-def seconds_a_call(layout: Layout, n: int, theta: NDArray[np.float64]) -> float:
-    """What the log-likelihood of one subset takes: the fastest of some calls."""
-    if layout.ordered:
-        model, rows = layout.given, layout.series.take(layout.rows, np.arange(min(n, layout.available)))
+def time_call(data: Data, n: int, theta: Float64[np.ndarray, " d"]) -> float:
+    """Return the seconds that the log-likelihood of one subset takes: the fastest of some calls."""
+    if data.ordered:
+        model, rows = data.given, data.series.take(data.rows, np.arange(min(n, data.available)))
     else:
-        model, rows = layout.model, layout.full.take(np.arange(n))
+        model, rows = data.model, data.full.take(np.arange(n))
     taken, began = list[float](), time.monotonic()
     while not taken or (len(taken) < TIMED_CALLS and time.monotonic() - began < TIMED_SECONDS):
         start = time.monotonic()

@@ -1,6 +1,7 @@
-"""What a user asked for, checked, before any data is read."""
+"""Settings: what a user asked for, checked before any data is read."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -8,21 +9,29 @@ from typing import Any
 import numpy as np
 
 from lwa.backend.random import as_seed
-from lwa.errors import InputError, one_of
+from lwa.errors import InputError
 from lwa.kernels import Kernel
-from lwa.run.budget import Budget, as_budget
+from lwa.run.budget import NO_LIMIT, Budget, RowReads, as_budget
 from lwa.subsets.bandwidth import as_epsilon
 from lwa.subsets.moves import Move, Swap, Window, as_move
 from lwa.subsets.weights import Weight, as_weight
 from lwa.summaries import Summary, as_summary
-from lwa.targets.target import NAMES
+from lwa.targets.target import Calibrated, Powered, TargetChoice, as_target
+from lwa.user.validate import require_bool, require_one_of, require_whole
 
 KEPT_BYTES = 2**26
-"""What draws may take that `draws="auto"` keeps, in float64: 200,000 a chain of four with ten parameters."""
-NO_END = 2**62
-"""Draws that are asked for where as many are to be kept as the budget allows."""
+"""What draws may take that `draws="auto"` keeps, in float64: 200,000 per chain of four with ten parameters."""
+NO_END = NO_LIMIT
+"""Draws that are asked for if as many are to be kept as the budget allows."""
 PRECISIONS = ["auto", "float32", "float64"]
 KEEPING = ["auto", "all", "summary"]
+
+type TargetOption = TargetChoice | str
+type SummaryOption = Summary | str
+type BudgetOption = float | str | RowReads | None
+type MoveOption = Move | None
+type WeightOption = Weight | str
+type KernelOption = Kernel | str
 
 
 @dataclass(frozen=True)
@@ -30,7 +39,8 @@ class Settings:
     """The arguments of `lwa.sample`, each of its right kind."""
 
     subset_size: int | None  # None: to be found
-    target: str
+    target: TargetChoice
+    falls_back: bool  # to the powered target, if the calibrated one cannot be used
     exact: bool
     summary: Summary | None  # None: to be chosen, for the calibrated target
     epsilon: float | None  # None: to be found
@@ -45,172 +55,132 @@ class Settings:
     subset_weight: Weight
     kernel: Kernel | None  # None: to be chosen, once d is known
     refresh_steps: int
-    leverage: bool | str
-    transport: bool | str
-    tolerance: float
-    reference: Any
     precision: str
     keep_tune: bool
     keep: str
     checkpoint: Path | None
 
     @classmethod
-    def check(cls, **given: Any) -> "Settings":
-        """Refuse what cannot be meant."""
-        calibrated = as_text(given["target"]) in ("calibrated", "auto")
-        ordered = given["ordered"]
+    def check(cls, given: Mapping[str, Any], *, ordered: bool) -> "Settings":
+        """Return the settings, or refuse what cannot be meant."""
+        target, falls_back = as_target(given["target"])
+        calibrated = isinstance(target, Calibrated)
         move = as_move(given["subset_move"], ordered=ordered)
         if move is None and not calibrated:
             move = Window() if ordered else Swap(1)
-        for option, valid in (("target", [*NAMES, "auto"]), ("precision", PRECISIONS), ("keep", KEEPING)):
-            if not (isinstance(given[option], str) and given[option] in valid):
-                raise one_of(option, given[option], valid)
-        if as_text(given["subset_size"]) == "auto" and not calibrated:
+        size = whole_or_auto("subset_size", given["subset_size"], example=1000)
+        if size is None and not calibrated:
             raise InputError(
-                f"subset_size='auto' needs a target that can tell how far off it is, not target={given['target']!r}. "
+                f"subset_size='auto' needs a target that can tell how far off it is, not target={target.name!r}. "
                 "Pass target='calibrated', or subset_size=1000, for example."
             )
-        draws = auto_or_whole("draws", given["draws"], example=1000)
+        draws = whole_or_auto("draws", given["draws"], example=1000)
         if draws is None and given["budget"] is None:
             raise InputError("draws='auto' needs a budget. Pass budget='60 s' with it, or draws=1000.")
-        if ordered and given["leverage"] is True:
+        if ordered and isinstance(target, Calibrated) and target.leverage is True:
             raise InputError(
-                "leverage=True draws single rows by their share of the curvature, but these are ordered, and U is a "
-                "window of them. Leave it out."
+                "leverage=True draws single rows by their share of the curvature, but these are ordered, and a subset "
+                "is a window of them. Leave it out."
             )
-        if given["reference"] is not None and not calibrated:
-            raise InputError(
-                f"target={given['target']!r} uses no reference. Pass target='calibrated', or leave it out."
-            )
+        weighted = move is None or move.weighted
         return cls(
-            subset_size=auto_or_whole("subset_size", given["subset_size"], example=1000),
-            target=given["target"],
-            exact=yes_or_no("exact", given["exact"]),
-            summary=as_summary(
-                given["summary"], weighted=move is None or move.weighted, calibrated=calibrated, ordered=ordered
-            ),
+            subset_size=size,
+            target=target,
+            falls_back=falls_back,
+            exact=require_bool("exact", given["exact"]),
+            summary=as_summary(given["summary"], weighted=weighted, calibrated=calibrated, ordered=ordered),
             epsilon=as_epsilon(given["epsilon"]),
             draws=draws or NO_END,
             filling=draws is None,
-            tune=whole("tune", given["tune"], least=0, example=1000),
-            chains=whole("chains", given["chains"], least=1, example=4),
-            thinning=auto_or_whole("thinning", given["thinning"], example=1),
+            tune=require_whole("tune", given["tune"], least=0, example=1000),
+            chains=require_whole("chains", given["chains"], least=1, example=4),
+            thinning=whole_or_auto("thinning", given["thinning"], example=1),
             seed=as_seed(given["seed"]),
-            budget=as_budget(given["budget"]),
+            budget=Budget() if given["budget"] is None else as_budget(given["budget"]),
             subset_move=move,
             subset_weight=as_weight(given["subset_weight"]),
             kernel=as_kernel(given["kernel"]),
-            refresh_steps=whole("refresh_steps", given["refresh_steps"], least=1, example=1),
-            leverage=auto_or_not("leverage", given["leverage"]),
-            transport=as_transport(given["transport"]),
-            tolerance=as_tolerance(given["tolerance"]),
-            reference=given["reference"],
-            precision=given["precision"],
-            keep_tune=yes_or_no("keep_tune", given["keep_tune"]),
-            keep=given["keep"],
+            refresh_steps=require_whole("refresh_steps", given["refresh_steps"], least=1, example=1),
+            precision=require_one_of("precision", given["precision"], PRECISIONS),
+            keep_tune=require_bool("keep_tune", given["keep_tune"]),
+            keep=require_one_of("keep", given["keep"], KEEPING),
             checkpoint=as_folder(given["checkpoint"]),
         )
 
-    def without_reference(self, N: int, *, ordered: bool) -> "Settings":
-        """The same for the powered target, where `"auto"` falls back to it."""
+    def fall_back(self, N: int, *, ordered: bool) -> "Settings":
+        """Return the settings of the powered target, to which `target="auto"` falls back."""
         move = self.subset_move or (Window() if ordered else Swap(1))
         return replace(
             self,
-            target="powered",
+            target=Powered(),
             subset_size=self.subset_size or min(1000, N),
             subset_move=move,
             summary=self.summary or as_summary("auto", weighted=move.weighted, ordered=ordered),
-            reference=None,
         )
 
-    def fit(self) -> None:
+    @property
+    def calibration(self) -> Calibrated | None:
+        """The options of the calibrated target, if that is the target."""
+        return self.target if isinstance(self.target, Calibrated) else None
+
+    def require_move_fits(self) -> None:
         """Refuse a move that exchanges more than a subset holds."""
         if self.subset_size is not None and self.subset_move is not None:
             self.subset_move.replaced(self.subset_size)
 
     @property
     def of_draws(self) -> str:
-        """How many were asked for, after a number of those that are there."""
+        """How many draws were asked for, in words that follow the number of those that are there."""
         return "draws" if self.filling else f"of {self.draws} draws"
 
-    def record(self) -> dict[str, Any]:
-        """As JSON; the same settings give the same record in every process."""
-        told = {name: plain(value) for name, value in vars(self).items() if name not in ("filling", "checkpoint")}
+    def record(self, subset_size: int, kernel: Kernel) -> dict[str, Any]:
+        """Return all settings as JSON, with what was chosen; the same settings give the same record everywhere."""
+        unrecorded = ("filling", "checkpoint", "falls_back")
+        told = {name: as_plain(value) for name, value in vars(self).items() if name not in unrecorded}
+        if as_plain(self.target) == as_plain(type(self.target)()):
+            told["target"] = self.target.name
+        told |= {"subset_size": subset_size, "kernel": as_plain(kernel)}
         return told | ({"draws": "auto"} if self.filling else {})
 
 
 def as_folder(checkpoint: object) -> Path | None:
-    """Where a run is kept while it goes on, if anywhere."""
+    """Return where a run is kept while it goes on, if anywhere."""
     if checkpoint is None or isinstance(checkpoint, str | os.PathLike):
         return None if checkpoint is None else Path(checkpoint)
     raise InputError(f"checkpoint={checkpoint!r} must be the path of a folder. Pass checkpoint='runs/mine', or None.")
 
 
-def keepable(chains: int, dimension: int) -> int:
-    """Draws a chain that `draws="auto"` aims to keep."""
+def count_keepable(chains: int, dimension: int) -> int:
+    """Return the draws per chain that `draws="auto"` aims to keep."""
     return max(1000, KEPT_BYTES // (8 * chains * dimension))
 
 
-def plain(value: Any) -> Any:
-    """A setting as JSON has it: numbers and names as they are, the rest in words, functions without their address."""
+def as_plain(value: object) -> object:
+    """Return a setting as JSON has it: numbers and names as they are, objects in words, functions by name."""
     if isinstance(value, float) and not np.isfinite(value):
         return str(value)
     if isinstance(value, int | float | str | None):
         return value
     if is_dataclass(value):
-        held = ", ".join(f"{field.name}={plain(getattr(value, field.name))}" for field in fields(value) if field.repr)
+        held = ", ".join(
+            f"{field.name}={as_plain(getattr(value, field.name))}" for field in fields(value) if field.repr
+        )
         return f"{type(value).__name__}({held})"
     return getattr(value, "__qualname__", None) or repr(value)
 
 
-def auto_or_whole(name: str, value: object, *, example: int) -> int | None:
-    """A whole number from 1 on; None where `"auto"` leaves it to lwa."""
-    return None if as_text(value) == "auto" else whole(name, value, least=1, example=example, also=" or 'auto'")
-
-
-def auto_or_not(name: str, value: object) -> bool | str:
-    """True, False or `"auto"`."""
-    return "auto" if as_text(value) == "auto" else yes_or_no(name, value, also=" or 'auto'")
-
-
-def as_transport(value: object) -> bool | str:
-    """True, False, `"auto"` or `"second_order"`."""
-    if as_text(value) == "second_order":
-        return "second_order"
-    return "auto" if as_text(value) == "auto" else yes_or_no("transport", value, also=", 'auto' or 'second_order'")
-
-
-def as_tolerance(value: object) -> float:
-    """A share between 0 and 1."""
-    if isinstance(value, float | int | np.number) and not isinstance(value, bool) and 0.0 < value < 1.0:
-        return float(value)
-    raise InputError(f"tolerance={value!r} must lie between 0 and 1. Pass tolerance=0.02, for sds right to 2 %.")
-
-
-def whole(name: str, value: object, *, least: int, example: int, also: str = "") -> int:
-    """A whole number that is at least `least`."""
-    if isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= least:
-        return int(value)
-    raise InputError(f"{name}={value!r} must be a whole number >= {least}{also}. Pass {name}={example}, for example.")
-
-
-def as_text(value: object) -> str:
-    """A string as it is, anything else as no option's name."""
-    return value if isinstance(value, str) else ""
-
-
-def yes_or_no(name: str, value: object, also: str = "") -> bool:
-    """True or False, and nothing that merely looks like it."""
-    if isinstance(value, bool):
-        return value
-    raise InputError(f"{name}={value!r} must be True or False{also}. Pass {name}=False, for example.")
+def whole_or_auto(name: str, value: object, *, example: int) -> int | None:
+    """Return a whole number from 1 on; None if `"auto"` leaves it to lwa."""
+    if isinstance(value, str) and value == "auto":
+        return None
+    return require_whole(name, value, least=1, example=example, also=" or 'auto'")
 
 
 def as_kernel(kernel: object) -> Kernel | None:
-    """θ's kernel; None where `"auto"` leaves it to `choose_kernel`."""
+    """Return θ's kernel; None if `"auto"` leaves it to lwa."""
     if isinstance(kernel, Kernel):
         return kernel
-    if as_text(kernel) == "auto":
+    if isinstance(kernel, str) and kernel == "auto":
         return None
     names = ["RandomWalk", "Blockwise", "Autoregressive", "Independence", "MALA", "HMC", "NUTS"]
     valid = ", ".join(f"lwa.kernels.{name}(...)" for name in names)

@@ -38,7 +38,7 @@ def find_epsilon(chain: Chain) -> float:
 
     Infinite if no ε matters: a move that Φ does not weigh, no statistic, one that never varies, or U = all rows.
     """
-    if not chain.move.weighted or chain.statistic.dimension == 0 or chain.n == len(chain.rows):
+    if not chain.weighs or chain.n == len(chain.rows):
         return math.inf
     typical = float(chain.start([0]).distance[0])  # of a random subset
     if not typical > 0:

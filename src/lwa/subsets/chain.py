@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from lwa.algorithm import Candidate, Subset, assess, write
 from lwa.backend.random import Purpose, generator
+from lwa.errors import InputError
 from lwa.rows import Batch, Rows
 from lwa.subsets.leverage import Leverage
-from lwa.subsets.moves import Move
+from lwa.subsets.moves import Fixed, Move
 from lwa.subsets.weights import Weight
 from lwa.summaries.summary import AdditiveStatistic, SubsetStatistic
 from lwa.targets.calibration import Calibration
@@ -23,6 +24,10 @@ from lwa.targets.target import Given
 
 BURN_IN_RENEWALS = 5
 """The burn-in of U ends once its n rows have been renewed about this many times."""
+PILOT_SUBSETS = 16
+"""Subsets by which it is judged how many have a positive definite curvature."""
+FEASIBLE = 0.9
+"""If fewer subsets than this share have one, n is refused."""
 BURN_IN_LIMIT = 50
 """... or after this many times the proposals for that: it does not wait for a chain that accepts less than a tenth."""
 
@@ -102,6 +107,11 @@ class Chain(ABC):
         """Accepted proposals after which hardly a row of U is left."""
 
     @property
+    def weighs(self) -> bool:
+        """Whether Φ tells subsets apart: not for a move that it does not weigh, nor without a statistic."""
+        return self.move.weighted and self.statistic.dimension > 0
+
+    @property
     def moves(self) -> int:
         """The least number of θ moves that follow a page of proposals."""
         return self.page * self.move.every
@@ -129,7 +139,7 @@ class Chain(ABC):
 
         Return the subsets, and the share of proposals accepted in the last page.
         """
-        if not self.move.weighted or self.statistic.dimension == 0:
+        if not self.weighs:
             return U, 1.0  # a uniform subset is a draw of ν already
         accepted, proposed, page, rate = np.zeros(len(chains)), 0, 0, 0.0
         while accepted.min() < BURN_IN_RENEWALS * self.renewing and proposed < BURN_IN_LIMIT * self.renewing:
@@ -137,6 +147,33 @@ class Chain(ABC):
             accepted, proposed, page = accepted + done.accepted.sum(0), proposed + self.page, page + 1
             rate = float(done.accepted.mean())
         return U, rate
+
+    def feasible(self, U: Subset) -> NDArray[np.bool_]:
+        """Return whether each chain's subset has a positive definite curvature, as far as the target asks for it."""
+        given = self.given(U)
+        return np.ones(1, bool) if given is None or given.feasible is None else np.asarray(given.feasible)
+
+    def share_feasible(self) -> float:
+        """Return the share of such subsets among some, drawn as U is before Φ."""
+        return float(self.feasible(replace(self, move=Fixed()).start(range(PILOT_SUBSETS))).mean())
+
+    def move_until_feasible(self, U: Subset, chains: Sequence[int]) -> Subset:
+        """Let U move on until every chain's curvature is positive definite; refuse an n for which it often is not."""
+        if not self.feasible(U).all() and self.share_feasible() < FEASIBLE:
+            enough = self.size
+            while enough < self.largest and self.resize(enough).share_feasible() < FEASIBLE:
+                enough = min(2 * enough, self.largest)
+            raise InputError(
+                f"subset_size={self.size} is too small for the calibrated target: the curvature of many subsets is not "
+                f"positive definite, so they do not identify all parameters. Pass subset_size={enough}."
+            )
+        page, lacking = 0, np.flatnonzero(~self.feasible(U))
+        while len(lacking):  # those alone: of thousands of chains some would always lack it
+            some = jax.tree.map(lambda leaf, places=lacking: leaf[places], U)
+            some, _ = self.advance(some, [chains[i] for i in lacking.tolist()], page, Purpose.SUBSET_FEASIBLE)
+            U = jax.tree.map(lambda leaf, new, places=lacking: jnp.asarray(leaf).at[places].set(new), U, some)
+            page, lacking = page + 1, lacking[~self.feasible(some)]
+        return U
 
     def with_epsilon(self, epsilon: float) -> Self:
         """Return the chain with another bandwidth."""

@@ -8,12 +8,43 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from lwa.algorithm import Subset, spread
+from lwa.rows import Rows
 from lwa.rows.slots import Columns, to_columns
 from lwa.subsets.chain import Chain, Page
+from lwa.subsets.moves import Move
+from lwa.targets.calibration import Calibration
 from lwa.targets.target import Given, as_held
+
+ADAPT_EVERY = 32
+"""Moves between two looks at the path during tune; a power of two, as pages are, so that none straddles a page."""
+MOST_MOVES = 1024
+PAGE_BYTES = 4 * 2**20
+"""A page holds at most so many moves, and so many bytes per chain."""
+PAGES_BYTES = 64 * PAGE_BYTES
+"""Pages of all chains hold at most so many, as long as adaptation has a page to look at."""
 
 type TransitionIndex = slice | NDArray[np.intp] | tuple[NDArray[np.intp], NDArray[np.intp]]
 """Which transitions of the store a page of moves refers to."""
+
+
+def count_page_moves(entry_bytes: int, chains: int) -> int:
+    """Return the moves per page: a power of two that depends on the problem alone, since keys count pages."""
+
+    def within(room: int) -> int:
+        return 1 << (max(1, room // max(1, entry_bytes)).bit_length() - 1)
+
+    return min(MOST_MOVES, within(PAGE_BYTES), max(ADAPT_EVERY, within(PAGES_BYTES // chains)))
+
+
+def count_page_proposals(
+    rows: Rows, move: Move, n: int, *, statistic: int, d: int, calibration: Calibration | None, chains: int
+) -> int:
+    """Return the proposals per page: from the bytes that one move of one chain takes on the tape and among the draws."""
+    row = sum(leaf.nbytes for leaf in jax.tree.leaves(rows.take(np.zeros(1, np.int64))))
+    carried = 0 if calibration is None else calibration.width
+    matrix = 8 * d**2 if calibration is not None and calibration.frame is not None else 0
+    entry = move.replaced(n) * (row + 8 * (statistic + carried) + 12) + 16 * d + matrix
+    return max(1, count_page_moves(entry, chains) // move.every)
 
 
 class Entries(NamedTuple):

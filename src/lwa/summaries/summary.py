@@ -67,6 +67,15 @@ def require_width(values: NDArray[np.float64], s: int) -> None:
         )
 
 
+def summarise_nothing(batch: Batch) -> NDArray[np.float64]:
+    """Return no number per row."""
+    return np.empty((len(jax.tree.leaves(batch)[0]), 0))
+
+
+NO_STATISTIC = Statistic(summarise_nothing, np.empty(0), np.empty(0))
+"""Every subset weighs the same."""
+
+
 class Gathering(ABC):
     """A summary on its way through the rows."""
 

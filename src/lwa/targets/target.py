@@ -21,7 +21,6 @@ from lwa.models.model import Model
 from lwa.rows.slots import put
 from lwa.user.validate import is_real, require_bool
 
-NAMES = ["calibrated", "powered", "subposterior"]
 WRITTEN_OUT = 16
 """Up to so many parameters, a product with a matrix takes less than calling a library for it."""
 
@@ -274,8 +273,3 @@ def as_held(given: Given | None, dtype: Any) -> Given | None:
 def times(matrix: Array, vector: Array) -> Array:
     """Their product: written out where it is small, so that it is part of what is computed around it."""
     return (matrix * vector).sum(-1) if len(vector) <= WRITTEN_OUT else matrix @ vector
-
-
-def power(name: str, n: int, N: int) -> float:
-    """w, by the target's name."""
-    return SHORTHAND[name]().power(n, N)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lwa
-from lwa.engine.device.cohort import CohortOnDevice
+from lwa.engine.device.cohort import DeviceCohort
 from lwa.engine.device.pallas_windows import play_in_streams, why_not_in_streams
 from lwa.engine.device.window_walk import (
     draw_jumps,
@@ -105,7 +105,7 @@ def cohort_of(patching, model=MODEL, data=Y, chains=37, **options):
     made = []
 
     def begun(self, theta):
-        CohortOnDevice.begin(self, theta)
+        DeviceCohort.begin(self, theta)
         made.append(self)
         raise KeyboardInterrupt
 

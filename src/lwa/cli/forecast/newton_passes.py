@@ -5,7 +5,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.backend.random import Purpose, generator
-from lwa.data.data import Layout
+from lwa.data.data import Data
 from lwa.models.sums import NumpySums
 from lwa.targets.reference import CLOSE_ENOUGH, FIRST_MODE_ROWS, MOST_MODE_ROWS, Reference, climb_to_mode, sum_all_rows
 
@@ -13,7 +13,7 @@ NEWTON_STARTS = 5
 """Starts from which Newton's method is tried."""
 
 
-def count_newton_passes(layout: Layout, reference: Reference, N: int, seed: int) -> int:
+def count_newton_passes(layout: Data, reference: Reference, N: int, seed: int) -> int:
     """Return the passes over N rows that find θ̂, beginning at the mode of a subset.
 
     If the sample is all rows, its own run has counted them. Else the M rows of the sample stand for all rows, each
@@ -34,7 +34,7 @@ def find_last_subset(N: int) -> int:
     return m
 
 
-def count_passes_once(layout: Layout, reference: Reference, N: int, rng: np.random.Generator) -> int:
+def count_passes_once(layout: Data, reference: Reference, N: int, rng: np.random.Generator) -> int:
     """Return the passes from one random start."""
     M, m, passes = len(layout.full), find_last_subset(N), 0
     away = np.sqrt(M * (1 / m - 1 / N)) * rng.normal(size=len(reference.theta))

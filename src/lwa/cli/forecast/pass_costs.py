@@ -6,9 +6,9 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from lwa.data.data import Layout
+from lwa.data.data import Data
 from lwa.diagnostics.draws import GRADIENT_POINTS, POINTS_PER_PARAMETER
-from lwa.engine.cohort import Problem
+from lwa.engine.problem import Problem
 from lwa.errors import LwaError
 from lwa.result.result import Result
 from lwa.rows import Rows, StoreRows, survey
@@ -27,7 +27,7 @@ def measure[Found](work: Callable[[], Found]) -> tuple[float, Found]:
     return time.perf_counter() - began, found
 
 
-def measure_passes(layout: Layout, problem: Problem, fit: Result, chains: int) -> dict[str, float]:
+def measure_passes(layout: Data, problem: Problem, fit: Result, chains: int) -> dict[str, float]:
     """Return the seconds per row of each pass that a run may make, compilation apart."""
     model, full, M = layout.model, layout.full, len(layout.rows)
     reference = problem.reference

@@ -10,9 +10,9 @@ from lwa.cli.forecast.pass_costs import measure, measure_gather, measure_passes,
 from lwa.cli.forecast.row_sample import RowSample
 from lwa.cli.forecast.work import Costs
 from lwa.cli.options import SampleOptions
-from lwa.data.data import Layout, lay_out
+from lwa.data.data import Data, lay_out
 from lwa.diagnostics.autocorrelation import effective_draws
-from lwa.engine.cohort import Problem
+from lwa.engine.problem import Problem
 from lwa.models.glm import Glm
 from lwa.models.model import Model
 from lwa.result.polish import Polisher
@@ -27,7 +27,7 @@ TRIAL_SECONDS = 2.0
 class Trial:
     """What a short run showed about the model and about this machine."""
 
-    layout: Layout
+    layout: Data
     fit: Result
     binding: int  # passes that bind the model to the data
     costs: Costs
@@ -88,7 +88,7 @@ def run_trial(model: Model | Glm, some: RowSample, options: SampleOptions) -> Tr
     return Trial(layout, fit, binding, costs, peak.bytes)
 
 
-def sample_briefly(layout: Layout, options: SampleOptions) -> Result:
+def sample_briefly(layout: Data, options: SampleOptions) -> Result:
     """Run `lwa.sample` on the sample for a few seconds, without passes that correct draws."""
     size = options["subset_size"]
     assert size is not None

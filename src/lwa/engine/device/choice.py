@@ -1,8 +1,8 @@
 """The choice of the cohort that a device can play."""
 
-from lwa.engine.cohort import Problem
 from lwa.engine.device.subsets import SubsetsOnDevice
 from lwa.engine.device.windows import WindowsOnDevice
+from lwa.engine.problem import Problem
 
 type CohortKind = type[SubsetsOnDevice] | type[WindowsOnDevice]
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from lwa.algorithm import Draw, State, Subset, assess
 from lwa.backend import xla
-from lwa.engine.cohort import ADAPT_EVERY, MOST_MOVES, Held, Moves, Problem, adapt
+from lwa.engine.cohort import CohortState, Moves, adapt
 from lwa.engine.device.resident import draw_page_noise, make_chain_keys
 from lwa.engine.device.xla_loop import Place, Played
+from lwa.engine.problem import Problem
 from lwa.errors import out_of_memory, warn
 from lwa.kernels.kernel import MoveInfo, steering_gain
 from lwa.subsets.chain import Chain
-from lwa.subsets.tape import Written
+from lwa.subsets.tape import ADAPT_EVERY, MOST_MOVES, Written
 from lwa.targets.target import Terms
 
 PAGE_SHARE = 1 / 16
@@ -59,9 +60,10 @@ def count_page_proposals(subsets: Chain, move_bytes: float, reads: int, chains: 
     return max(1, moves // subsets.move.every)
 
 
-class CohortOnDevice(ABC):
+class DeviceCohort(ABC):
     """Some chains of a run, all on the device."""
 
+    on_device: ClassVar[bool] = True
     place: Place
     first: Int[Array, "chains n"]  # the first subset of each chain
 
@@ -180,7 +182,7 @@ class CohortOnDevice(ABC):
         """End tune: the kernel learns nothing from here on."""
         self.frozen = True
 
-    def held(self) -> Held:
+    def held(self) -> CohortState:
         """Return what the cohort holds now, without rows: their indices are enough to find them."""
         with jax.enable_x64(True):
             state = jax.tree.map(np.array, self.state._replace(rows=[]))
@@ -190,9 +192,9 @@ class CohortOnDevice(ABC):
             recent = np.zeros((0, *state.theta.shape), state.theta.dtype)
             if seen and self.played is not None:
                 recent = np.swapaxes(np.array(self.played.draws.theta[:, at - seen : at]), 0, 1)
-            return Held(self.moves, state, Written(U, None, [], 0), recent)
+            return CohortState(self.moves, state, Written(U, None, [], 0), recent)
 
-    def go_on_from(self, held: Held) -> None:
+    def go_on_from(self, held: CohortState) -> None:
         """Continue where another process was; pages are drawn again."""
         with jax.enable_x64(True):
             self.moves, self.page = held.moves, (-1, None)
@@ -216,8 +218,12 @@ class CohortOnDevice(ABC):
         """Return nothing: proposals are not kept on the device."""
         return None
 
-    def compiled(self) -> None:  # noqa: B027
-        """Do nothing: programs are compiled when they are first used."""
+    def checkpoint(self) -> CohortState | None:
+        """Return None: programs take the memory of the state over."""
+        return None
+
+    def wait_for_compilation(self) -> None:  # noqa: B027
+        """Return at once: programs are compiled when they are first used."""
 
     def close(self) -> None:  # noqa: B027
         """Do nothing: nothing is open."""

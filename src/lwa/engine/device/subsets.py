@@ -11,8 +11,8 @@ from jax import Array
 from jaxtyping import Float, Int, PyTree
 
 from lwa.algorithm import State, Subset
-from lwa.engine.cohort import Problem
-from lwa.engine.device.cohort import ROWS_SHARE, CohortOnDevice, count_page_proposals, device_memory, is_playable
+from lwa.engine.problem import Problem
+from lwa.engine.device.cohort import ROWS_SHARE, DeviceCohort, count_page_proposals, device_memory, is_playable
 from lwa.engine.device.partial_eval import Split, split_target
 from lwa.engine.device.resident import UPLOAD_ROWS, SubsetPage, count_bytes, draw_subset_page, upload_rows
 from lwa.engine.device.xla_loop import Place, Played, evaluate_prepared, play_together
@@ -22,7 +22,7 @@ from lwa.subsets.moves import Swap
 from lwa.targets.target import Target, Terms
 
 
-class SubsetsOnDevice(CohortOnDevice):
+class SubsetsOnDevice(DeviceCohort):
     """Some chains whose subset is uniform and has nothing to tell the target but its rows."""
 
     def __init__(self, problem: Problem, chains: Sequence[int], U: Subset) -> None:

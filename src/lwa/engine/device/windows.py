@@ -14,8 +14,8 @@ from jax import Array
 from jaxtyping import Float, PyTree
 
 from lwa.algorithm import State, Subset
-from lwa.engine.cohort import Problem
-from lwa.engine.device.cohort import ROWS_SHARE, CohortOnDevice, count_page_proposals, device_memory, is_playable
+from lwa.engine.problem import Problem
+from lwa.engine.device.cohort import ROWS_SHARE, DeviceCohort, count_page_proposals, device_memory, is_playable
 from lwa.engine.device.resident import UPLOAD_ROWS, count_bytes, upload_rows
 from lwa.engine.device.window_walk import Series, WindowPage, draw_windows, locate_windows
 from lwa.engine.device.xla_loop import Place, Played, drop_rows, play_page
@@ -34,7 +34,7 @@ ROWS_COMPARED = 32
 """Rows on which a recursion is compared with the model's log-likelihood."""
 
 
-class WindowsOnDevice(CohortOnDevice):
+class WindowsOnDevice(DeviceCohort):
     """Some chains whose subset is a window."""
 
     def __init__(self, problem: Problem, chains: Sequence[int], U: Subset) -> None:

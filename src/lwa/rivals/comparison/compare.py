@@ -20,7 +20,7 @@ from lwa.rivals.comparison.table import Comparison, Line
 from lwa.rivals.prepare import as_rival_kernel, describe_setting, find_mode
 from lwa.rivals.rival import Rival
 from lwa.run.budget import Budget, RowReads, as_budget
-from lwa.run.starts import given_starts
+from lwa.run.begin import read_starts
 from lwa.user.progress import REASONS, Display
 from lwa.user.validate import require_whole
 
@@ -100,8 +100,7 @@ def compare(
     layout = lay_out(model, data, progress)
     model = layout.given
     with Display(progress) as display, jax.enable_x64(True):
-        layout = layout.checked(np.float64)
-        given = given_starts(model, initvals, chains)
+        given = read_starts(model, initvals, chains)
         began = time.monotonic()
         layout, mode, no_mode = find_mode(layout, None, given, seed, display)
         charged = time.monotonic() - began

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float64
 from numpy.typing import NDArray
 
-from lwa.data.data import Layout
+from lwa.data.data import Data
 from lwa.diagnostics.certify import certify
 from lwa.diagnostics.draws import collect_draws
 from lwa.errors import LwaError
@@ -33,7 +33,7 @@ class Judge:
     Until then, for example if the first methods gave too few draws for a certificate, runs wait whole.
     """
 
-    def __init__(self, model: Model, layout: Layout, moments: PosteriorMoments | None, progress: bool) -> None:
+    def __init__(self, model: Model, layout: Data, moments: PosteriorMoments | None, progress: bool) -> None:
         self.model, self.layout, self.moments, self.progress = model, layout, moments, progress
         self.waiting: dict[str, tuple[bool, Result]] = {}
         self.lines: dict[str, Line] = {}

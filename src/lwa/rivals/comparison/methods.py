@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float64, PyTree
 
 from lwa.backend.random import Purpose, generator
-from lwa.data.data import Layout
+from lwa.data.data import Data
 from lwa.errors import InputError, LwaError
 from lwa.kernels import Kernel
 from lwa.kernels.kernel import MetropolisKernel
@@ -22,6 +22,7 @@ from lwa.rivals.sampling import find_rival
 from lwa.rivals.sampling import sample as sample_by_rival
 from lwa.run.budget import RowReads
 from lwa.run.sample import sample
+from lwa.targets import Calibrated, TargetChoice
 from lwa.targets.reference import Reference
 
 START_SPREAD = 2.0
@@ -88,17 +89,16 @@ class Lwa:
 
     def run(self, model: Model, data: PyTree, mode: Reference | None, common: CommonOptions) -> Result:
         """Draw by `lwa.sample`."""
-        known = None
+        target: TargetChoice | str = self.target
         if mode is not None and self.target in ("auto", "calibrated"):
-            known = constrain_theta(model, mode.theta)
+            target = Calibrated(reference=constrain_theta(model, mode.theta))
         return sample(
             model,
             data,
             subset_size=self.subset_size,
             exact=self.exact,
-            target=self.target,
+            target=target,
             kernel=self.kernel,
-            reference=known,
             **common,
         )
 
@@ -202,7 +202,7 @@ def draw_starts(model: Model, mode: Reference | None, seed: int, chains: int) ->
 
 
 def try_method(
-    method: Method, model: Model, layout: Layout, mode: Reference | None, common: CommonOptions
+    method: Method, model: Model, layout: Data, mode: Reference | None, common: CommonOptions
 ) -> Result | str:
     """Return a method's draws, or why there are none: if one method fails, the others still count."""
     with warnings.catch_warnings():

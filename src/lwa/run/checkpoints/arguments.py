@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from lwa import kernels, subsets, summaries
+from lwa import kernels, subsets, summaries, targets
 from lwa.errors import RunFolderError
 from lwa.run.budget import RowReads
 
-HOMES = {"kernels": kernels, "subsets": subsets, "summaries": summaries}
+HOMES = {"kernels": kernels, "subsets": subsets, "summaries": summaries, "targets": targets}
 SPREAD = ("levels", "parts")
 """Fields that are passed one by one: `Quantiles(0.2, 0.5)`, `Combine(Quantiles(0.5), MinMax())`."""
 

@@ -14,7 +14,7 @@ from lwa.errors import RunFolderError
 from lwa.models.likelihood import find_likelihood
 from lwa.models.model import Model
 from lwa.rows import Rows
-from lwa.run.loop import Run
+from lwa.run.begin import Run
 
 PROBES = 3
 """Values of θ at which the log density is kept."""
@@ -27,9 +27,9 @@ PROCESSOR = "processor"
 
 def identity_of(run: Run) -> dict[str, Any]:
     """All that draws depend on, as JSON."""
-    model, rows = run.layout.model, run.layout.full
+    model, rows = run.data.model, run.data.full
     probes = probe_points(model, run.settings.seed)
-    settings = {name: value for name, value in run.settings.record().items() if name not in MAY_DIFFER}
+    settings = {name: value for name, value in run.record().items() if name not in MAY_DIFFER}
     return {
         "rows": run.survey.length,
         "fingerprint of the data": run.survey.fingerprint,

@@ -1,7 +1,6 @@
 """Runs that are kept on disk while they go on: how one is begun, taken up again, and closed."""
 
 import os
-import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -9,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lwa import __version__
-from lwa.errors import InputError, LwaWarning, RunFolderError
+from lwa.errors import InputError, RunFolderError, warn
 from lwa.result.result import Home, Result
+from lwa.run.begin import Run, Starts
 from lwa.run.checkpoints.arguments import Unkept, as_json, from_json, held
 from lwa.run.checkpoints.identity import identity_of, require_same
 from lwa.run.checkpoints.keeper import Folder
 from lwa.run.conclude import labels_of
-from lwa.run.loop import Run
 from lwa.storage.generations import Generation, read_generations
 from lwa.storage.locks import lock_run, require_idle
 from lwa.storage.run_folder import discard_run, holds_run, require_free, require_no_links
@@ -70,7 +68,7 @@ def require_no_run(folder: Path, fresh: Fresh) -> None:
         )
 
 
-def taken_up(folder: str | os.PathLike[str]) -> Begun:
+def load_state(folder: str | os.PathLike[str]) -> Begun:
     """The last state of a run that is whole, draws included."""
     path, faults = Path(folder), list[str]()
     require_idle(path)
@@ -92,8 +90,8 @@ def taken_up(folder: str | os.PathLike[str]) -> Begun:
     raise RunFolderError(f"{folder} holds no checkpoint to go on from: {found}. Begin the run anew in another folder.")
 
 
-def arguments_of(
-    begun: Begun, given: Mapping[str, Any], draws: Any, budget: Any, names: Collection[str]
+def read_arguments(
+    begun: Begun, given: Mapping[str, Any], names: Collection[str], *, draws: object, budget: object
 ) -> dict[str, Any]:
     """The arguments of the call that began it, and what is asked for now; `names` are all that there are."""
     if strange := [name for name in given if name not in names]:
@@ -122,7 +120,7 @@ def arguments_of(
     return rebuilt | {name: value for name, value in more.items() if value is not None}
 
 
-def starts_of(begun: Begun) -> list[NDArray[np.float64]] | None:
+def recall_starts(begun: Begun) -> Starts | None:
     """Where its chains began, if that was given: the mode was looked for from there."""
     with of_lwas_own(begun.path):
         starts = begun.description["starts"]
@@ -130,14 +128,10 @@ def starts_of(begun: Begun) -> list[NDArray[np.float64]] | None:
 
 
 @contextmanager
-def opened(
-    run: Run, asked: Mapping[str, Any], starts: Any, begun: Begun | None, fresh: Fresh
-) -> Iterator[Folder | None]:
-    """The keeper of a run that is prepared, alone in its folder; None for one that is not kept."""
-    path = run.settings.checkpoint
-    if path is None:
-        yield None
-        return
+def open_run(
+    run: Run, path: Path, asked: Mapping[str, Any], starts: Starts | None, *, begun: Begun | None, fresh: Fresh
+) -> Iterator[Folder]:
+    """Yield the keeper of a run that is prepared, alone in its folder."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -151,7 +145,7 @@ def opened(
             return
         require_no_run(path, fresh)  # which another process may have made meanwhile
         discard_run(path)
-        settled = dict(asked) | {"seed": run.settings.seed, "subset_size": run.settings.subset_size}
+        settled = dict(asked) | {"seed": run.settings.seed, "subset_size": run.subset_size}
         del settled["checkpoint"]
         description = {
             "asked": as_json(settled),
@@ -163,17 +157,14 @@ def opened(
         yield Folder(path, run, description)
 
 
-def known(run: Run, begun: Begun | None) -> Run:
-    """The run, if it is the one that was begun, with what is to be known of its going on."""
-    if begun is None:
-        return run
-    assert run.settings.checkpoint is not None
+def check_identity(run: Run, begun: Begun) -> list[str]:
+    """Refuse a run that is not the one that was begun; warn of what is to be known of one that is, and return it."""
     with of_lwas_own(begun.path):
         remarks = require_same(begun.description["identity"], run, begun.path)
     remarks = [*(f"{fault}. The run went on from the state before it." for fault in begun.faults), *remarks]
     for remark in remarks:
-        warnings.warn(remark, LwaWarning, stacklevel=4)
-    return replace(run, warned=[*remarks, *run.warned])
+        warn(remark)
+    return remarks
 
 
 @contextmanager
@@ -197,15 +188,15 @@ def described(run: Run) -> dict[str, Any]:
         "inference_library": "lwa",
         "inference_library_version": __version__,
         "seed": run.settings.seed,
-        "target": run.settings.target,
+        "target": run.settings.target.name,
         "subset_size": run.subset_size,
         "rows": run.survey.length,
-        "settings": run.settings.record(),
+        "settings": run.record(),
     }
     return {"attributes": told, "dims": dims, "coords": coords}
 
 
-def closed(keeper: Folder, result: Result) -> Result:
+def finish_folder(keeper: Folder, result: Result) -> Result:
     """The run that is over, its draws on disk; `lwa.load` reads it from now on."""
     failed = keeper.failed
     if not failed:
@@ -216,5 +207,5 @@ def closed(keeper: Folder, result: Result) -> Result:
             return kept
         except RunFolderError as error:
             failed = str(error)
-    warnings.warn(failed, LwaWarning, stacklevel=4)
+    warn(failed)
     return replace(result, attributes={**result.attributes, "warnings": [*result.attributes["warnings"], failed]})

@@ -1,0 +1,273 @@
+"""Run: all that is decided before the first move, with every chain at its start."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import cache, partial
+from math import prod
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float64, Int64, PyTree
+from numpy.typing import NDArray
+
+from lwa.algorithm import Subset
+from lwa.backend.random import Purpose, generator, keys
+from lwa.data.data import Data
+from lwa.diagnostics.running import MANY_CHAINS, assign_superchains, count_superchains
+from lwa.engine.cohort import Cohort, FindStarts, begin_cohort
+from lwa.engine.problem import Problem
+from lwa.engine.remote_cohort import RemoteCohort
+from lwa.errors import InputError, ModelError
+from lwa.models.check import describe_theta, report_user_errors
+from lwa.models.model import Model
+from lwa.rows import Survey
+from lwa.run.budget import LAST_BYTES, Budget, decide_retention
+from lwa.run.plan import SubsetPlan
+from lwa.run.settings import Settings
+from lwa.targets.reference import Reference
+from lwa.targets.target import Terms
+
+ATTEMPTS = 100
+"""Draws from the prior before a chain gives up."""
+WIDER = 2.0
+"""Sds of the reference's Gaussian by which superchains begin: overdispersed, so that what is left of a start shows."""
+STATISTICS_BYTES = 41
+"""Of one draw: five numbers and a flag that say how it came about."""
+
+type Starts = list[Float64[np.ndarray, " d"]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that is decided before the first move."""
+
+    settings: Settings
+    data: Data
+    survey: Survey
+    plan: SubsetPlan
+    problem: Problem
+    cohorts: list[Cohort]
+    superchains: int | None  # groups of chains that began together, if chains are many
+    python_call: float | None  # microseconds per call of the log-likelihood, if it runs in Python
+    warned: list[str]  # before the first move
+
+    @property
+    def subset_size(self) -> int:
+        """n: rows, groups, or the steps of a window."""
+        return self.plan.subsets.size
+
+    @property
+    def rows_per_move(self) -> int:
+        """Rows that the log-likelihood reads at the most when every chain moves once."""
+        return self.problem.kernel.most_evaluations() * self.problem.reads * self.settings.chains
+
+    @property
+    def on_device(self) -> bool:
+        """Whether all chains are on one accelerator."""
+        return self.cohorts[0].on_device
+
+    @property
+    def draw_bytes(self) -> int:
+        """Bytes of one draw of one chain, with all that is recorded of it."""
+        model = self.data.given
+        none = np.empty((1, 0, model.dimension))
+        groups = [model.with_derived(none), model.free_by_name(none) if model.constrained else {}]
+        values = [values for group in groups for values in group.values()]
+        extra = sum(zero.dtype.itemsize for zero in self.problem.kernel.extra().values())
+        return STATISTICS_BYTES + extra + sum(value.itemsize * prod(value.shape[2:]) for value in values)
+
+    @property
+    def retention_in_words(self) -> str:
+        """What is kept of the draws, if they are many; a budget decides only once its speed is known."""
+        settings = self.settings
+        if settings.budget != Budget() or settings.draws * settings.chains * self.draw_bytes <= LAST_BYTES:
+            return ""
+        on_disk = settings.checkpoint is not None
+        return decide_retention(
+            settings.draws, self.draw_bytes, chains=settings.chains, keep=settings.keep, on_disk=on_disk
+        )[1]
+
+    def record(self) -> dict[str, Any]:
+        """Return all settings as JSON, with what was chosen."""
+        return self.settings.record(self.subset_size, self.problem.kernel)
+
+    @property
+    def in_words(self) -> str:
+        """What the run is going to do."""
+        settings, N, n = self.settings, len(self.data.rows), self.subset_size
+        draws = "as many draws as the budget allows" if settings.filling else f"{settings.draws:,} draws per chain"
+        if self.data.ordered:
+            lead_in = self.problem.reads - n
+            before = f", and {lead_in:,} before it to start from" if lead_in else ""
+            reads = f"a window of {n:,} of {N:,} observations{before}"
+        elif self.data.parts is not None:
+            reads = f"{n:,} of {len(self.data.full):,} groups, about {self.problem.reads:,} of {N:,} rows"
+        else:
+            reads = f"{n:,} of {N:,} rows"
+        precision = np.dtype(self.problem.dtype).name
+        return (
+            f"{settings.chains} chains: {settings.tune:,} tuning steps, then {draws}. Each step reads {reads}, in "
+            f"{precision}. {self.plan.in_words}."
+        )
+
+
+def begin_run(
+    data: Data,
+    settings: Settings,
+    survey: Survey,
+    plan: SubsetPlan,
+    problem: Problem,
+    *,
+    starts: Starts | None,
+    warming: Future[None] | None,
+    python_call: float | None,
+    warned: list[str],
+) -> Run:
+    """Put every chain at its start, in its cohort; `warming` is what is compiled meanwhile."""
+    superchains = choose_superchains(data.model, settings.chains, starts, problem.reference)
+    find = partial(
+        find_starts,
+        data.model,
+        seed=settings.seed,
+        given=starts,
+        reference=problem.reference,
+        dtype=problem.dtype,
+        together=None if superchains is None else assign_superchains(settings.chains, superchains),
+    )
+    cohorts: list[Cohort] = []
+    for chains, U in plan.firsts:
+        if problem.device_cohort is not None:
+            cohorts.append(begin_on_device(problem, chains, U, find))
+            continue
+        holds = settings.checkpoint is not None or data.runs_remotely
+        cohort = begin_cohort(problem, chains, U, find, warming=[warming] if warming else [], holds=holds)
+        near = len(cohorts) / len(plan.firsts)
+        away = data.executor if data.runs_remotely else None
+        cohorts.append(cohort if away is None else RemoteCohort(cohort, away, near))
+    return Run(
+        settings=settings,
+        data=data,
+        survey=survey,
+        plan=plan,
+        problem=problem,
+        cohorts=cohorts,
+        superchains=superchains,
+        python_call=python_call,
+        warned=warned,
+    )
+
+
+def begin_on_device(problem: Problem, chains: list[int], U: Subset, find: FindStarts) -> Cohort:
+    """Return a cohort at its start on the accelerator."""
+    assert problem.device_cohort is not None
+    cohort = problem.device_cohort(problem, chains, U)
+    cohort.begin(find(cohort.score, chains=chains))
+    return cohort
+
+
+def read_starts(model: Model, initvals: PyTree[Any] | None, chains: int) -> Starts | None:
+    """Return `initvals`, one θ for all chains or a list of one per chain, as one flat θ per chain; None if not given."""
+    if initvals is None:
+        return None
+    if model.fits(initvals):
+        return [flatten_theta(model, initvals, "initvals")] * chains
+    if isinstance(initvals, list | tuple) and all(map(model.fits, initvals)):
+        if len(initvals) != chains:
+            raise InputError(
+                f"initvals holds {len(initvals)} starts for {chains} chains. Pass one for each, or one theta."
+            )
+        return [flatten_theta(model, theta, f"initvals[{chain}]") for chain, theta in enumerate(initvals)]
+    raise InputError(
+        f"initvals is no theta of this model and no list of thetas. Pass one theta, or a list of {chains}, built like "
+        f"init: {jax.tree.structure(model.init)}."
+    )
+
+
+def flatten_theta(model: Model, theta: PyTree[Any], source: str) -> Float64[np.ndarray, " d"]:
+    """Return a user's θ as a vector; the error says where it came from."""
+    try:
+        model.leaves(theta)
+    except (TypeError, ValueError) as error:  # of the wrong structure or shape, or not numbers
+        fault = str(error).rstrip(".")
+        raise ModelError(
+            f"{source} gave {theta!r}, which is no theta of this model: {fault}. "
+            f"Pass numbers built like init, {model.shapes}."
+        ) from None
+    return model.ravel(theta, source)
+
+
+def choose_superchains(model: Model, chains: int, given: Starts | None, reference: Reference | None) -> int | None:
+    """Return how many superchains there are, each with one start; None if each chain has its own, or all the same.
+
+    Starts are shared if chains are many and nobody said where they begin. Nested R-hat compares superchains: it can
+    tell that chains still remember their start only if that was the same within one and different elsewhere.
+    """
+    vary = given is None and (reference is not None or model.prior_draw is not None)
+    return count_superchains(chains) if chains > MANY_CHAINS and vary else None
+
+
+def find_starts(
+    model: Model,
+    score: Callable[[NDArray[Any]], Terms],
+    seed: int,
+    chains: Sequence[int],
+    given: Starts | None,
+    reference: Reference | None,
+    dtype: type[np.floating[Any]],
+    together: Int64[np.ndarray, " chains"] | None = None,
+) -> NDArray[Any]:
+    """Return a start `(chains, d)` with a finite log target given each chain's first subset, which `score` finds.
+
+    If there is a reference, a draw of its Gaussian takes the place of the prior's. `together` has the superchain of
+    each chain of the run, if starts are shared; a chain whose target is not finite there takes its superchain's next.
+    """
+    wide = 1.0 if together is None else WIDER
+    drawn = given is None and (reference is not None or model.prior_draw is not None)
+
+    def start(chain: int, attempt: int) -> NDArray[np.float64]:
+        if given is not None:
+            return given[min(chain, len(given) - 1)]
+        return begin(chain if together is None else int(together[min(chain, len(together) - 1)]), attempt)
+
+    @cache
+    def begin(name: int, attempt: int) -> NDArray[np.float64]:
+        if reference is not None:
+            draw = generator(seed, Purpose.START, name, attempt).normal(size=model.dimension)
+            return reference.theta + wide * (reference.factor @ draw)
+        if model.prior_draw is None:
+            return model.ravel(model.init)
+        with report_user_errors("prior_draw", "a key"):
+            theta = model.prior_draw(keys(seed, Purpose.START, [name], attempt)[0])
+        return flatten_theta(model, theta, "prior_draw")
+
+    theta = np.stack([start(chain, 0) for chain in chains]).astype(dtype)
+    for attempt in range(1, ATTEMPTS + 1):
+        terms = jax.tree.map(np.asarray, score(theta))
+        bad = np.flatnonzero(~np.isfinite(terms.total)).tolist()
+        if len(bad) == 0:
+            return theta
+        if not drawn or attempt == ATTEMPTS:
+            one = Terms(*(leaf[bad[0]] for leaf in terms))
+            raise explain_no_start(model, theta[bad[0]], one, chain=chains[bad[0]], drawn=drawn)
+        for c in bad:
+            theta[c] = start(chains[c], attempt)
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def explain_no_start(model: Model, theta: NDArray[Any], terms: Terms, *, chain: int, drawn: bool) -> ModelError:
+    """Return the error that says which θ it was and which part of the log target is not finite there."""
+    prior, rows = np.asarray(terms.prior), np.asarray(terms.rows)
+    faults = []
+    if not np.isfinite(prior):
+        faults.append(f"log_prior is {prior}")
+    for value, count in (("NaN", np.isnan(rows)), ("-inf", np.isneginf(rows)), ("+inf", np.isposinf(rows))):
+        if count.any():
+            faults.append(f"log_likelihood is {value} in {count.sum()} of {len(rows)} rows")
+    source = "the reference's Gaussian" if model.prior_draw is None else "prior_draw"
+    tried = f"after {ATTEMPTS} draws from {source}, the last being" if drawn else "at its start"
+    return ModelError(
+        f"Chain {chain} has no finite log target {tried} theta = {describe_theta(model, theta)}: {', '.join(faults)}. "
+        "Pass initvals=... where the model is finite, or mend the model there."
+    )
