@@ -146,7 +146,7 @@ class Window(Move):
     weighted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check every option."""
+        """Check that every option is in its range."""
         if not is_real(self.local) or not 0 <= self.local <= 1:
             raise InputError(
                 f"Window(local={self.local!r}) must be a probability, from 0 to 1. Pass Window(local=0.9), for example."

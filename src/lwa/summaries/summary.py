@@ -39,7 +39,7 @@ class Statistic:
     dimension: int = field(init=False)  # s
 
     def __post_init__(self) -> None:
-        """Count the components."""
+        """Set the number of components."""
         object.__setattr__(self, "dimension", len(self.full))
 
     def centred(self, batch: Batch, counts: NDArray[np.float64] | None = None) -> NDArray[np.float64]:

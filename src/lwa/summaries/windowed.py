@@ -40,7 +40,7 @@ class WindowStatistic:
     dimension: int = field(init=False)  # s
 
     def __post_init__(self) -> None:
-        """Count the components."""
+        """Set the number of components."""
         object.__setattr__(self, "dimension", len(self.full))
 
 

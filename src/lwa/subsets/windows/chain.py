@@ -84,7 +84,7 @@ class WindowChain(Chain):
 
     @property
     def units(self) -> Units:
-        """All windows."""
+        """All windows, as units of rows."""
         assert isinstance(self.rows, Units)
         return self.rows
 
