@@ -21,7 +21,7 @@ from lwa.cli.hints import use_command_words
 from lwa.cli.json import as_plain_json
 from lwa.diagnostics.certificate import Certificate
 from lwa.rows.store import shards
-from lwa.run import retention
+from lwa.run import budget
 
 N = 3000
 SMALL = ["--subset-size", "100", "--draws", "100", "--tune", "100", "--seed", "1"]
@@ -92,7 +92,7 @@ def test_from_a_csv_to_a_page(call, place):
 
 @pytest.mark.slow
 def test_many_chains_of_which_a_summary_is_kept(call, place, monkeypatch):
-    monkeypatch.setattr(retention, "LAST_BYTES", 100_000)
+    monkeypatch.setattr(budget, "LAST_BYTES", 100_000)
     many = ["--chains", "80", "--keep", "summary", "--subset-size", "100", "--tune", "100", "--seed", "1"]
     code, out, err = call("fit", "delay ~ distance", "flights.csv", *many, "--draws", "40")
     assert code == 0
@@ -442,7 +442,7 @@ REFUSED = {
     "a file in the way": (nothing, ["y ~ x", "flights.csv", "--out", "flights.csv/a"], "is no folder that you may", ""),
     "a formula alone": (nothing, ["late ~ distance"], "came alone", "lwa fit 'y ~ x' table.parquet"),
     "no formula": (nothing, ["late", "flights.csv"], "needs one '~'", "Pass 'y ~ a + b'"),
-    "import": (nothing, ["late ~ {__import__('os')}", "flights.csv"], "calls '__import__', which is not allowed", "Valid:"),
+    "import": (nothing, ["late ~ {__import__('os')}", "flights.csv"], "calls '__import__', which is not", "Valid:"),
     "import and call": (nothing, ["late ~ __import__('os').system('touch made')", "flights.csv"], "__import__", ""),
     "attribute": (nothing, ["late ~ distance.__class__", "flights.csv"], "cannot be read from '.__class__'", ""),
     "lambda": (nothing, ["late ~ (lambda: 0)()", "flights.csv"], "'lambda' in the formula cannot be read", ""),

@@ -14,7 +14,7 @@ import lwa
 from lwa.errors import DataError, ExecutorError, InputError
 from lwa.executors import Executor, Processes, Serial, Work
 from lwa.rows import as_rows, survey
-from lwa.rows.passes import LEAST_PIECE_ROWS, MOST_PIECES, compute_pieces, map_pieces, cut_pieces, spread_passes
+from lwa.rows.passes import LEAST_PIECE_ROWS, MOST_PIECES, compute_pieces, cut_pieces, map_pieces, spread_passes
 from lwa.targets.reference import compute_log_posterior, sum_all_rows
 from tests.executors.logistic import ASKED, MODEL, rows
 
@@ -89,7 +89,11 @@ def test_every_way_gives_the_same_bits():
 def test_tasks_hold_several_pieces_where_workers_are_few():
     few, many = Backwards(1), Backwards(100)
     for executor in (few, many):
-        list(map_pieces(spread_passes(as_rows(rows(20 * LEAST_PIECE_ROWS)[:, 0]), executor), lambda start, blocks: start, 4096))
+        list(
+            map_pieces(
+                spread_passes(as_rows(rows(20 * LEAST_PIECE_ROWS)[:, 0]), executor), lambda start, blocks: start, 4096
+            )
+        )
     assert few.tasks == [2]
     assert many.tasks == [20]
 

@@ -43,7 +43,10 @@ def test_in_words():
 
 
 def test_the_first_seconds_are_those_of_the_process():
-    code = "import time; time.sleep(0.3); from lwa.user.progress import start_stopwatch as s; print(s().seconds['imports'])"
+    code = (
+        "import time; time.sleep(0.3); from lwa.user.progress import start_stopwatch; "
+        "print(start_stopwatch().seconds['imports'])"
+    )
     told = float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
     assert 0.3 <= told < 60
     assert start_stopwatch().seconds["imports"] > 0

@@ -16,7 +16,7 @@ def convert(
     columns: Annotated[
         str | None, typer.Option(show_default="all", help="Columns to convert, separated by commas.")
     ] = None,
-    missing: options.MissingOption = "error",
+    missing: options.MissingParam = "error",
     overwrite: Annotated[bool, typer.Option(help="Replace rows that are already in the destination.")] = False,
 ) -> None:
     """Convert a table, once, to rows that can be read at random.

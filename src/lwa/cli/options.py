@@ -14,7 +14,7 @@ model_option, data_option, sampling_option, output_option = (
 DEFAULT_SUBSET_SIZE = 1000
 """Rows that a step reads unless --subset-size is given; all rows if there are fewer."""
 
-FamilyOption = Annotated[
+FamilyParam = Annotated[
     str | None,
     model_option(
         show_default="gaussian",
@@ -22,14 +22,14 @@ FamilyOption = Annotated[
         "gamma or categorical.",
     ),
 ]
-LinkOption = Annotated[
+LinkParam = Annotated[
     str | None,
     model_option(
         show_default="the family's own",
         help="Link function, such as probit or cloglog for bernoulli, or log for gaussian.",
     ),
 ]
-PriorOption = Annotated[
+PriorParam = Annotated[
     list[str] | None,
     model_option(
         metavar="PRIOR",
@@ -38,44 +38,44 @@ PriorOption = Annotated[
         "printed before sampling.",
     ),
 ]
-OffsetOption = Annotated[
+OffsetParam = Annotated[
     str | None,
     model_option(help="Column or expression that is added to the linear predictor, such as 'log(exposure)'."),
 ]
-WeightsOption = Annotated[str | None, model_option(help="Column that says how often each row counts.")]
-TrialsOption = Annotated[
+WeightsParam = Annotated[str | None, model_option(help="Column that says how often each row counts.")]
+TrialsParam = Annotated[
     str | None, model_option(help="Number of trials of binomial: a column, or one number for all rows.")
 ]
-NumpyroOption = Annotated[
+NumpyroParam = Annotated[
     str | None,
     model_option(
         metavar="MODULE:MODEL",
         help="NumPyro model in a module of this folder, instead of a formula. Its arguments are columns of the data.",
     ),
 ]
-MissingOption = Annotated[
+MissingParam = Annotated[
     str, data_option(help="What to do about missing values: error to stop, drop to leave such rows out.")
 ]
-SubsetSizeOption = Annotated[
+SubsetSizeParam = Annotated[
     str | None,
     sampling_option(
         show_default="1000, or all rows if there are fewer",
         help="Rows that a step reads, or auto: the fewest that give accurate draws.",
     ),
 ]
-BudgetOption = Annotated[
+BudgetParam = Annotated[
     str | None,
     sampling_option(show_default="no limit", help="Longest time for tuning and sampling, such as 60s or '10 min'."),
 ]
-DrawsOption = Annotated[
+DrawsParam = Annotated[
     str | None,
     sampling_option(
         show_default="1000; auto with a budget", help="Draws to keep per chain, or auto: as many as the budget allows."
     ),
 ]
-TuneOption = Annotated[int, sampling_option(help="Steps that tune the sampler and are dropped.", min=0)]
-ChainsOption = Annotated[int, sampling_option(help="Number of chains.", min=1)]
-SeedOption = Annotated[
+TuneParam = Annotated[int, sampling_option(help="Steps that tune the sampler and are dropped.", min=0)]
+ChainsParam = Annotated[int, sampling_option(help="Number of chains.", min=1)]
+SeedParam = Annotated[
     int | None,
     sampling_option(
         show_default="a new one, which the run records",
@@ -83,19 +83,19 @@ SeedOption = Annotated[
         min=0,
     ),
 ]
-TargetOption = Annotated[
+TargetParam = Annotated[
     str, sampling_option(help="How a subset of rows stands for all rows: calibrated, powered, subposterior or auto.")
 ]
-ExactOption = Annotated[
+ExactParam = Annotated[
     bool, sampling_option(help="Correct every draw by all rows. Each draw then takes one full pass.")
 ]
-EpsilonOption = Annotated[
+EpsilonParam = Annotated[
     str,
     sampling_option(
         help="How closely a subset must resemble all rows, for powered and subposterior: a number, or auto."
     ),
 ]
-DaskOption = Annotated[
+DaskParam = Annotated[
     str | None,
     sampling_option(
         metavar="ADDRESS",
@@ -103,16 +103,16 @@ DaskOption = Annotated[
         "files themselves.",
     ),
 ]
-CertifyOption = Annotated[
+CertifyParam = Annotated[
     bool,
     output_option(
         help="Measure how far the draws are from the posterior of all rows, in one or two passes over the rows."
     ),
 ]
-ReportOption = Annotated[
+ReportParam = Annotated[
     bool, output_option("--report/--no-report", help="Write report.html into the folder of the run.")
 ]
-JsonOption = Annotated[bool, output_option("--json", help="Print JSON on standard output, and nothing else.")]
+JsonParam = Annotated[bool, output_option("--json", help="Print JSON on standard output, and nothing else.")]
 
 
 class SampleOptions(TypedDict):

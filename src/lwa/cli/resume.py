@@ -24,11 +24,11 @@ def resume(
             help="Time for tuning and sampling in total, such as 60s or '10 min', to extend it.",
         ),
     ] = None,
-    numpyro: options.NumpyroOption = None,
-    dask: options.DaskOption = None,
-    certify: options.CertifyOption = True,
-    page: options.ReportOption = True,
-    json: options.JsonOption = False,
+    numpyro: options.NumpyroParam = None,
+    dask: options.DaskParam = None,
+    certify: options.CertifyParam = True,
+    page: options.ReportParam = True,
+    json: options.JsonParam = False,
 ) -> None:
     """Continue a fit. Its draws are the same, bit for bit, as if it had never stopped.
 

@@ -10,7 +10,7 @@ from lwa.cli import options
 
 def summary(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder saved by lwa fit, lwa demo or fit.save().")],
-    json: options.JsonOption = False,
+    json: options.JsonParam = False,
 ) -> None:
     """Print a saved run: ArviZ's summary, the certificate and the warnings.
 

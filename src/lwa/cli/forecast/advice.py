@@ -11,7 +11,7 @@ from lwa.cli.source import Source
 if TYPE_CHECKING:
     from lwa.cli.forecast.forecast import Forecast
 
-FEWEST_SUBSET_ROWS, ROWS_PER_PARAMETER = 100, 10
+FEWEST_SUBSET_ROWS, ACCURATE_ROWS_PER_PARAMETER = 100, 10
 """Rows of a subset, and rows per parameter, with which the calibrated target is accurate (docs/accuracy.md)."""
 EXPENSIVE = 10.0
 """A run with --exact that takes this many times as long is not worth it: the advice is to leave --exact out."""
@@ -33,7 +33,7 @@ def advise(found: "Forecast", source: Source, options: SampleOptions, *, room: i
 
 def advise_on_size(found: "Forecast", options: SampleOptions) -> str:
     """Advise on the rows per subset."""
-    least = math.ceil(max(FEWEST_SUBSET_ROWS, ROWS_PER_PARAMETER * found.parameters) / 100) * 100
+    least = math.ceil(max(FEWEST_SUBSET_ROWS, ACCURATE_ROWS_PER_PARAMETER * found.parameters) / 100) * 100
     n, N = found.subset_size, found.work.rows
     if options["target"] not in ("calibrated", "auto"):
         wanted = f"--target calibrated needs only {least:,} rows per subset."

@@ -34,7 +34,8 @@ def print_forecast(found: Forecast, console: Console) -> None:
     worth = found.efficiency * found.draws * work.chains
     every = "one per step" if found.thinning == 1 else f"one every {found.thinning} steps"
     console.print(
-        f"{found.draws:,} draws per chain, {every}; together worth about {worth:,.0f} independent draws. Memory: at most {format_bytes(found.memory)}, not counting files that the system caches.",
+        f"{found.draws:,} draws per chain, {every}; together worth about {worth:,.0f} independent draws. "
+        f"Memory: at most {format_bytes(found.memory)}, not counting files that the system caches.",
         highlight=False,
     )
     if work.passes["certificate"]:

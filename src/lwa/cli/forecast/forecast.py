@@ -125,7 +125,7 @@ def forecast_from_sample(
         raise InputError(f"subset_size={size} exceeds the {N} rows of the data. Pass subset_size <= {N}.")
     asked: SampleOptions = {**options, "seed": as_seed(options["seed"]), "subset_size": size}
     trial = run_trial(model, some, asked)
-    facts, subsets, d = trial.fit.attributes, trial.problem.subsets, trial.layout.model.dimension
+    facts, subsets, d = trial.fit.attributes, trial.problem.subsets, trial.data.model.dimension
     n = size if isinstance(size, int) else int(facts["subset_size"])
     costs = scale_move_cost(trial.costs, n / subsets.size)
     work = Workload(
@@ -175,7 +175,7 @@ def count_passes(trial: Trial, some: RowSample, options: SampleOptions, *, certi
         "convert": int(some.source_bytes > 0),
         "bind": trial.binding,
         "survey": 1,
-        "mode": 0 if reference is None else count_newton_passes(trial.layout, reference, some.length, seed),
+        "mode": 0 if reference is None else count_newton_passes(trial.data, reference, some.length, seed),
         "leverage": int(trial.problem.subsets.leverage is not None),
         "size": int(options["subset_size"] == "auto"),
         "exact": 0,

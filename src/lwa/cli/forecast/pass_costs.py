@@ -27,11 +27,11 @@ def measure[Found](work: Callable[[], Found]) -> tuple[float, Found]:
     return time.perf_counter() - began, found
 
 
-def measure_passes(layout: Data, problem: Problem, fit: Result, chains: int) -> dict[str, float]:
+def measure_passes(data: Data, problem: Problem, fit: Result, chains: int) -> dict[str, float]:
     """Return the seconds per row of each pass that a run may make, compilation apart."""
-    model, full, M = layout.model, layout.full, len(layout.rows)
+    model, full, M = data.model, data.full, len(data.rows)
     reference = problem.reference
-    found = {"survey": measure(lambda: survey(layout.rows))[0] / M, "mode": 0.0}
+    found = {"survey": measure(lambda: survey(data.rows))[0] / M, "mode": 0.0}
     with jax.enable_x64(True):
         thetas = np.tile(model.ravel(model.init) if reference is None else reference.theta, (chains, 1))
         compute_log_posterior(model, full, thetas)  # compile

@@ -27,7 +27,7 @@ TRIAL_SECONDS = 2.0
 class Trial:
     """What a short run showed about the model and about this machine."""
 
-    layout: Data
+    data: Data
     fit: Result
     binding: int  # passes that bind the model to the data
     costs: Costs
@@ -51,7 +51,7 @@ class Trial:
     @property
     def row_bytes(self) -> int:
         """Bytes of a row as the model reads it."""
-        return sum(leaf.nbytes for leaf in jax.tree.leaves(self.layout.full.take(np.zeros(1, np.int64))))
+        return sum(leaf.nbytes for leaf in jax.tree.leaves(self.data.full.take(np.zeros(1, np.int64))))
 
 
 def find_problem(fit: Result) -> Problem:
@@ -67,12 +67,12 @@ def run_trial(model: Model | Glm, some: RowSample, options: SampleOptions) -> Tr
         M, binding, bound_in = len(some.rows), 0, 0.0
         if isinstance(model, Glm):
             bound_in, bound = measure(lambda: model.bind(some.rows))
-            layout, binding = lay_out(bound.model, bound.rows), bound.passes
+            data, binding = lay_out(bound.model, bound.rows), bound.passes
         else:
-            layout = lay_out(model, some.rows)
-        fit = sample_briefly(layout, options)
+            data = lay_out(model, some.rows)
+        fit = sample_briefly(data, options)
         row = {"bind": bound_in / (M * max(1, binding)), "convert": some.converted_in}
-        row |= measure_passes(layout, find_problem(fit), fit, options["chains"])
+        row |= measure_passes(data, find_problem(fit), fit, options["chains"])
         facts = fit.attributes
         start = facts["seconds"] - facts["sampling_seconds"] - M * (row["survey"] + 2 * row["mode"])
         gather = 0.0 if some.everything is None else measure_gather(some.everything)
@@ -85,17 +85,17 @@ def run_trial(model: Model | Glm, some: RowSample, options: SampleOptions) -> Tr
             start=max(0.5, start),
             free=read_free_memory(),
         )
-    return Trial(layout, fit, binding, costs, peak.bytes)
+    return Trial(data, fit, binding, costs, peak.bytes)
 
 
-def sample_briefly(layout: Data, options: SampleOptions) -> Result:
+def sample_briefly(data: Data, options: SampleOptions) -> Result:
     """Run `lwa.sample` on the sample for a few seconds, without passes that correct draws."""
     size = options["subset_size"]
     assert size is not None
     return sample(
-        layout.given,
-        layout,
-        subset_size=min(size, layout.available) if isinstance(size, int) else size,
+        data.given,
+        data,
+        subset_size=min(size, data.available) if isinstance(size, int) else size,
         target=options["target"],
         epsilon=options["epsilon"],
         draws="auto",
