@@ -27,7 +27,7 @@ from jax.scipy.stats import norm
 
 import lwa
 from lwa.rows import as_rows
-from lwa.targets.reference import find_reference, compute_log_posterior
+from lwa.targets.reference import compute_log_posterior, find_reference
 
 HERE = Path(__file__).parent
 CASES = {}
@@ -385,13 +385,14 @@ def options_of(given):
     """For lwa.sample."""
     options = {"chains": given.chains, "draws": given.draws}
     if given.transport != "auto":
-        options["transport"] = given.transport
+        options["target"] = lwa.targets.Calibrated(transport=given.transport)
     return options if given.subset_size is None else options | {"subset_size": given.subset_size}
 
 
 def save(given, **found):
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    record = {"date": date.today().isoformat(), **machine(), "rows": int(given.rows), **options_of(given), **found}
+    options = {name: str(value) if name == "target" else value for name, value in options_of(given).items()}
+    record = {"date": date.today().isoformat(), **machine(), "rows": int(given.rows), **options, **found}
     given.out.write_text(json.dumps(record, indent=1) + "\n")
 
 

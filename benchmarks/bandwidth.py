@@ -26,8 +26,8 @@ import lwa
 
 FACTORS = (0.5, 1.0, 2.0)
 KINDS = {
-    "curvature": {"summary": lwa.summaries.Curvature(), "transport": False},
-    "curvature, transported": {"summary": lwa.summaries.Curvature(), "transport": True},
+    "curvature": {"summary": lwa.summaries.Curvature(), "target": lwa.targets.Calibrated(transport=False)},
+    "curvature, transported": {"summary": lwa.summaries.Curvature(), "target": lwa.targets.Calibrated(transport=True)},
 }
 
 

@@ -30,7 +30,7 @@ import lwa
 from lwa.algorithm import play, write
 from lwa.backend.random import Purpose
 from lwa.backend.xla import find_cpu_options
-from lwa.engine import cohort as pipeline
+from lwa.engine import problem as problems
 from lwa.rivals.problems import simulate_logistic
 from lwa.rows import as_rows
 from lwa.rows.passes import visit_rows
@@ -138,7 +138,7 @@ def precision_us(model, data, precision):
 
 
 VARIANTS = {
-    "informed": {"summary": Curvature(), "transport": False},
+    "informed": {"summary": Curvature(), "target": lwa.targets.Calibrated(transport=False)},
     "informed, transported": {"summary": Curvature(), "subset_move": Swap(1)},
     "transported": {"subset_move": Swap(1)},
     "transported, every fourth": {},
@@ -167,7 +167,7 @@ def variant(model, data, mode, options):
 
 def schedule_us(model, data, options):
     """A move at n = 100, long run minus short run, with θ's program compiled by these options."""
-    usual, pipeline.play = pipeline.play, jax.jit(
+    usual, problems.play = problems.play, jax.jit(
         play.__wrapped__, static_argnames=("kernel",), donate_argnames=("state", "draws"), compiler_options=options
     )  # fmt: skip
 
@@ -179,7 +179,7 @@ def schedule_us(model, data, options):
         seconds(100)
         return round(statistics.median((seconds(20_000) - seconds(2000)) / 18_000 / 32 * 1e6 for _ in range(3)), 2)
     finally:
-        pipeline.play = usual
+        problems.play = usual
 
 
 def factors_us(d=10, count=4096):

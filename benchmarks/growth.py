@@ -63,7 +63,7 @@ def timed(problem, data, seconds, *, n=SUBSET, chains=CHAINS, thinning=THINNING,
 
     fit = lwa.sample(
         problem, data, subset_size=n, chains=chains, tune=TUNE, draws="auto", budget=seconds, thinning=thinning, seed=1,
-        reference=reference, progress=False,
+        target=lwa.targets.Calibrated(reference=reference), progress=False,
     )  # fmt: skip
     told, point = fit.attributes, fit.origin.model.unravel(fit.origin.polish.problem.reference.theta)
     before = {"setup_s": told["seconds"] - told["sampling_seconds"], "stages": told["stages"]}

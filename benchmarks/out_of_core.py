@@ -243,7 +243,7 @@ def precisions(folder):
     for precision in ("float32", "float64"):
         fit = lwa.sample(
             logistic, rows, subset_size=n, draws=draws, chains=CHAINS, thinning=THINNING, seed=1, progress=False,
-            precision=precision, reference=reference,
+            precision=precision, target=lwa.targets.Calibrated(reference=reference),
         )  # fmt: skip
         reference = fit.origin.polish.problem.reference.theta
         theta = np.asarray(fit.posterior["theta"], np.float64)

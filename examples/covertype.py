@@ -72,7 +72,7 @@ def laplace(table: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
     numbers = (numbers - numbers.mean()) / numbers.std(ddof=0)
     x = np.column_stack([np.ones(len(table)), dummies, numbers])
     y = table["lodgepole"].to_numpy(np.float64)
-    # Priors are normal with sd 2.5; the intercept's is of the linear predictor where all columns are at their means.
+    # Priors are normal with sd 2.5; the intercept's is that of the linear predictor with all columns at their means.
     to_prior = np.eye(x.shape[1])
     to_prior[0] = x.mean(0)
     centre = np.zeros(x.shape[1])
@@ -173,7 +173,8 @@ def main() -> None:
     began = time.monotonic()
     transport = {None: "auto", "matrix": True}.get(chosen.transport, chosen.transport)
     fit = fitted(
-        table, subset_size=chosen.subset_size, budget=chosen.budget, draws="auto", transport=transport, seed=1
+        table, subset_size=chosen.subset_size, budget=chosen.budget, draws="auto", seed=1,
+        target=lwa.targets.Calibrated(transport=transport),
     )  # fmt: skip
     taken = time.monotonic() - began
     page = fit.report(chosen.out / "report.html")

@@ -17,6 +17,7 @@ from scipy import stats
 
 import lwa
 from lwa.rows import as_rows
+from lwa.targets import Calibrated
 from lwa.targets.reference import compute_log_posterior
 from tests.tiny import MEAN, MODEL, PRIOR_SD, N, Y, n
 
@@ -87,9 +88,9 @@ def unknown_dispersion():
 
 
 CASES = {
-    rare_events: {"subset_size": 30, "leverage": False},
-    censored_survival: {"subset_size": 40, "transport": False},
-    unknown_dispersion: {"subset_size": 6, "transport": False, "leverage": True},
+    rare_events: {"subset_size": 30, "target": Calibrated(leverage=False)},
+    censored_survival: {"subset_size": 40, "target": Calibrated(transport=False)},
+    unknown_dispersion: {"subset_size": 6, "target": Calibrated(transport=False, leverage=True)},
 }
 """With subsets so small that a mean is off by a share of an sd where they are transported, and sds where they are not:
 these come out too wide, since curvature varies with U."""

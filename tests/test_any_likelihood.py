@@ -18,6 +18,7 @@ import lwa
 from lwa.diagnostics.autocorrelation import effective_draws
 from lwa.kernels import HMC, MALA, NUTS, Autoregressive, Blockwise, Independence, RandomWalk
 from lwa.subsets import Fixed, Free, Swap, Window
+from lwa.targets import Calibrated
 
 RNG = np.random.default_rng(0)
 N = 600
@@ -73,8 +74,8 @@ BLOCKS = [["a", "s"], ["b"]]
         {"target": "powered", "subset_move": Free(), "refresh_steps": 2},
         {"target": "calibrated"},
         {"target": "calibrated", "subset_move": Fixed(), "kernel": Independence()},
-        pytest.param({"target": "calibrated", "transport": False, "kernel": RandomWalk()}, marks=pytest.mark.slow),
-        pytest.param({"target": "calibrated", "leverage": True, "kernel": Autoregressive()}, marks=pytest.mark.slow),
+        pytest.param({"target": Calibrated(transport=False), "kernel": RandomWalk()}, marks=pytest.mark.slow),
+        pytest.param({"target": Calibrated(leverage=True), "kernel": Autoregressive()}, marks=pytest.mark.slow),
     ],
     ids=lambda options: " ".join(str(value).split("(")[0] for value in options.values()),
 )
@@ -84,7 +85,7 @@ def test_the_same_draws_as_in_jax(options):
 
 @pytest.mark.slow
 def test_the_same_draws_with_as_many_rows_as_are_needed():
-    fits = same_draws(PYTHON, JAX, DATA, subset_size="auto", tolerance=0.2)
+    fits = same_draws(PYTHON, JAX, DATA, subset_size="auto", target=Calibrated(tolerance=0.2))
     assert fits[0].attributes["subset_size"] == fits[1].attributes["subset_size"]
 
 

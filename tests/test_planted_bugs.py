@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from lwa import algorithm
-from lwa.data import data as layout
-from lwa.engine import cohort as pipeline
+from lwa.engine import cohort
 from lwa.kernels.kernel import accepts
 from lwa.subsets import Gaussian, Swap, tape
+from lwa.targets import Powered
 from lwa.targets.target import Target
 from tests.engine.test_cohort import check_fresh_terms, check_frozen, check_powered_spread
 from tests.test_law_of_subsets import check_proposals, check_reversible, check_simulation
@@ -79,7 +79,7 @@ def test_a_stale_log_density_after_a_refresh():
 
 def test_a_dropped_power():
     check_powered_spread()
-    with planted(layout, "power", lambda name, n, N: 1.0):
+    with planted(Powered, "power", lambda self, n, N: 1.0):
         with pytest.raises(AssertionError):
             check_powered_spread()
         with pytest.raises(AssertionError):
@@ -88,7 +88,7 @@ def test_a_dropped_power():
 
 def test_adaptation_that_never_freezes():
     check_frozen()
-    with planted(pipeline.LocalCohort, "freeze", lambda self: None), pytest.raises(AssertionError):
+    with planted(cohort.LocalCohort, "freeze", lambda self: None), pytest.raises(AssertionError):
         check_frozen()
 
 

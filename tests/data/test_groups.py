@@ -11,7 +11,7 @@ from lwa.diagnostics.autocorrelation import effective_draws
 from lwa.subsets import Gaussian, Swap
 from lwa.subsets.chain import SubsetChain
 from lwa.summaries.groups import OverGroups
-from lwa.targets.reference import find_reference, compute_log_posterior
+from lwa.targets.reference import compute_log_posterior, find_reference
 
 GROUPS = 600
 RNG = np.random.default_rng(7)

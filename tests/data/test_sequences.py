@@ -17,14 +17,15 @@ from lwa.diagnostics.autocorrelation import effective_draws
 from lwa.kernels import RandomWalk
 from lwa.rows.slots import to_columns
 from lwa.rows.units import build_windows
-from lwa.run import loop as blocks
+from lwa.run import loop
 from lwa.subsets import Fixed, Free, Gaussian, Window
 from lwa.subsets.windows.chain import WindowChain
 from lwa.summaries import Autocorrelations, Combine, Custom, MinMax, Moments, Quantiles
 from lwa.summaries.running_sums import compute_running_sums
 from lwa.summaries.summary import NO_STATISTIC
+from lwa.targets import Calibrated
 from lwa.targets.calibration import calibrate, expansion_of
-from lwa.targets.reference import find_reference, compute_log_posterior
+from lwa.targets.reference import compute_log_posterior, find_reference
 from lwa.targets.target import Target
 
 S0 = Combine(Quantiles(0.2, 0.5, 0.8), Autocorrelations(5))
@@ -172,7 +173,7 @@ def arma():
 def chain_of(arma, n=150, lead_in=None, own=False, **options):
     layout, reference, memory, sums = arma
     lead_in = memory.lead_in(n, len(layout)) if lead_in is None else lead_in
-    calibration = calibrate(layout.model, reference, layout.power("calibrated", n), transport=True)
+    calibration = calibrate(layout.model, reference, layout.scored / n, transport=True)
     return WindowChain(
         build_windows(layout.rows, layout.series, n, lead_in), NO_STATISTIC, Window(), Gaussian(), np.inf, 1, 1, 16,
         calibration, steps=n, sums=None if own else sums, **options,
@@ -200,7 +201,7 @@ def test_given_any_window_gradient_and_curvature_are_those_of_all_rows(arma, own
         chain = chain_of(arma, own=own, lead_in=lead_in)
         U = chain.start(range(8))
         given, batch = chain.given(U), to_columns(chain.take(U), np.float64, axis=1)
-        target = Target(layout.model, layout.power("calibrated", 150), expansion_of(reference))
+        target = Target(layout.model, layout.scored / 150, expansion_of(reference))
 
         def at(theta, rows, given):
             return target.evaluate(theta, rows, given).total
@@ -316,7 +317,7 @@ def test_a_short_series_that_is_never_forgotten_is_looked_at_whole():
 def test_block_length_changes_no_bit(monkeypatch):
     fits = []
     for length in (1000, 7):
-        monkeypatch.setattr(blocks.Blocks, "after", lambda self, took, moves, length=length: blocks.Blocks(length))
+        monkeypatch.setattr(loop.BlockLength, "after", lambda self, took, moves, length=length: loop.BlockLength(length))
         fits.append(lwa.sample(AR, Y[:3000], subset_size=50, draws=50, tune=100, seed=3, chains=2, progress=False))
     for name, values in fits[0].posterior.items():
         assert np.array_equal(values, fits[1].posterior[name])
@@ -388,7 +389,7 @@ def test_subset_size_auto():
     ("options", "message"),
     [
         ({"subset_move": lwa.subsets.Swap(1)}, r"exchanges single rows, but these rows are ordered.*Window\(\)"),
-        ({"leverage": True}, r"leverage=True draws single rows.*Leave it out"),
+        ({"target": Calibrated(leverage=True)}, r"leverage=True draws single rows.*Leave it out"),
         ({"summary": lwa.summaries.Counts()}, r"summary=Counts\(...\) summarises rows one by one"),
         ({"summary": Custom(lambda y: y[: 3 + int(y[0] > 0)])}, r"numbers for a window, but \d for all rows"),
         ({"summary": MinMax(column="z")}, r"MinMax\(column='z'\) does not fit rows of shape \(\)"),
@@ -425,6 +426,6 @@ def test_without_transport_a_short_lead_in_is_told():
     y = arma_series(20_000, [0.5], [0.95])
     with pytest.warns(lwa.LwaWarning, match=r"lead_in=0 is shorter than the model remembers.*Pass lead_in=\d+"):
         lwa.sample(
-            lwa.arma(1, 1), y, subset_size=500, subset_move=Window(lead_in=0), transport=False, draws=20, tune=50,
+            lwa.arma(1, 1), y, subset_size=500, subset_move=Window(lead_in=0), target=Calibrated(transport=False), draws=20, tune=50,
             chains=2, seed=1, progress=False,
         )  # fmt: skip

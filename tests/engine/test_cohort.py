@@ -8,10 +8,10 @@ from scipy import stats
 
 import lwa
 from lwa.backend.random import Purpose, generator
-from lwa.engine import cohort as pipeline
+from lwa.engine import cohort as cohorts
+from lwa.engine.problem import PilotSubsets, choose_precision
 from lwa.kernels import RandomWalk
-from lwa.run import loop as blocks
-from lwa.run import prepare as preparation
+from lwa.run import loop
 from lwa.subsets import Fixed, Free, Swap
 from tests.tiny import MEAN, MODEL, PRIOR_SD
 
@@ -69,7 +69,7 @@ def test_block_length_changes_no_bit(monkeypatch, L):
     """Blocks of 1, 7 and 1000 moves give the same bits, tune and all."""
     fits = []
     for length in (1000, 7, 1):
-        monkeypatch.setattr(blocks.Blocks, "after", lambda self, took, moves, length=length: blocks.Blocks(length))
+        monkeypatch.setattr(loop.BlockLength, "after", lambda self, took, moves, length=length: loop.BlockLength(length))
         fits.append(fit(refresh_steps=L, thinning="auto"))
     for other in fits[1:]:
         assert other.attributes["thinning"] == fits[0].attributes["thinning"]
@@ -85,7 +85,7 @@ def test_block_length_changes_no_bit_of_the_default(monkeypatch, exact):
     model = lwa.Model(lambda s, y: -3 * s - y * jnp.exp(-s), lambda s: -0.5 * s**2, init=0.0)
     fits = []
     for length in (1000, 7, 1):
-        monkeypatch.setattr(blocks.Blocks, "after", lambda self, took, moves, length=length: blocks.Blocks(length))
+        monkeypatch.setattr(loop.BlockLength, "after", lambda self, took, moves, length=length: loop.BlockLength(length))
         fits.append(lwa.sample(model, rows, subset_size=40, draws=40, tune=100, seed=3, exact=exact, progress=False))
     for other in fits[1:]:
         assert np.array_equal(other.posterior["theta"], fits[0].posterior["theta"])
@@ -144,15 +144,15 @@ def check_frozen():
     """What the kernel learnt does not change after tune, for any chain."""
     seen = []
 
-    def watch(cohort, stop, run=pipeline.LocalCohort.run):
+    def watch(cohort, stop, run=cohorts.LocalCohort.run):
         moves = run(cohort, stop)
         if cohort.moves > 100:
             seen.append((cohort.chains[0], [np.asarray(leaf) for leaf in jax.tree.leaves(cohort.state.tuning)]))
         return moves
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline.LocalCohort, "run", watch)
-        patch.setattr(blocks.Blocks, "after", lambda self, took, moves: blocks.Blocks(50))
+        patch.setattr(cohorts.LocalCohort, "run", watch)
+        patch.setattr(loop.BlockLength, "after", lambda self, took, moves: loop.BlockLength(50))
         fit(draws=200)
     for first in {chain for chain, _ in seen}:
         mine = [leaves for chain, leaves in seen if chain == first]
@@ -169,19 +169,19 @@ def check_fresh_terms(move):
     """At every stop, each chain's cached terms are those of its θ and its subset, computed anew."""
     checked = []
 
-    def watch(cohort, stop, run=pipeline.LocalCohort.run):
+    def watch(cohort, stop, run=cohorts.LocalCohort.run):
         moves = run(cohort, stop)
         with jax.enable_x64(True):
             state = cohort.state
-            anew = pipeline.evaluate(cohort.problem.target, state.theta, state.rows)
+            anew = cohorts.evaluate(cohort.problem.target, state.theta, state.rows)
             np.testing.assert_allclose(state.terms.rows, anew.rows, rtol=1e-12)
             np.testing.assert_allclose(state.terms.total, anew.total, rtol=1e-12)
         checked.append(int(moves.refreshed.sum()))
         return moves
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline.LocalCohort, "run", watch)
-        patch.setattr(blocks.Blocks, "after", lambda self, took, moves: blocks.Blocks(3))
+        patch.setattr(cohorts.LocalCohort, "run", watch)
+        patch.setattr(loop.BlockLength, "after", lambda self, took, moves: loop.BlockLength(3))
         fit(precision="float64", subset_move=move)
     assert sum(checked) > 0
 
@@ -199,11 +199,11 @@ def test_theta_sees_the_rows_of_its_subset():
     run = None
     with pytest.MonkeyPatch.context() as patch:
 
-        def close(cohort, shut=pipeline.LocalCohort.close):
+        def close(cohort, shut=cohorts.LocalCohort.close):
             shut(cohort)
             stated.append(cohort)
 
-        patch.setattr(pipeline.LocalCohort, "close", close)
+        patch.setattr(cohorts.LocalCohort, "close", close)
         run = fit(draws=2000, thinning=1, precision="float64")
     assert run.draws == 2000
     for cohort in stated:
@@ -260,7 +260,7 @@ def test_precision_is_chosen_from_the_rounding_it_would_bring():
     assert fit().attributes["precision"] == "float32"
     with jax.enable_x64(True):
         target = lwa.targets.target.Target(MODEL, 1e7)
-        chosen = preparation.choose_precision("auto", target, (ROWS.reshape(4, 10), None, None), 1, None)
+        chosen = choose_precision("auto", target, PilotSubsets(ROWS.reshape(4, 10), None, None), 1, None)
     assert chosen is np.float64
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lwa.engine.cohort import Moves
-from lwa.engine.tally import Tally, distances, count_block, add_tallies
+from lwa.engine.tally import Tally, add_tallies, count_block, distances
 from lwa.targets.reference import Reference
 
 MOVES, CHAINS, D = 7, 5, 3

@@ -75,7 +75,7 @@ def adapt(tuning, path, moves, kernel):
 
 
 def tune(chains, log_density, kernel, moves, seed=2):
-    """As `pipeline.Cohort` does: steered at each move, adapted every 32."""
+    """As `engine.cohort.LocalCohort` does: steered at each move, adapted every 32."""
     for done in range(0, moves, ADAPT_EVERY):
         gains = jnp.asarray(steering_gain(done + np.arange(ADAPT_EVERY)), chains.theta.dtype)
         chains, path = play(chains, (seed, done), gains, log_density, kernel, ADAPT_EVERY)

@@ -92,7 +92,9 @@ def test_each_block_learns_its_own_scale_and_covariance():
     with pytest.MonkeyPatch.context() as patch:
         states = []
         close = lwa.engine.cohort.LocalCohort.close
-        patch.setattr(lwa.engine.cohort.LocalCohort, "close", lambda cohort: (states.append(cohort.state), close(cohort)))
+        patch.setattr(
+            lwa.engine.cohort.LocalCohort, "close", lambda cohort: (states.append(cohort.state), close(cohort))
+        )
         run = lwa.sample(
             target, np.zeros(1), target="powered", subset_size=1, draws=300, tune=6000, chains=16, thinning=5, seed=2,
             kernel=Blockwise(), precision="float64", progress=False,

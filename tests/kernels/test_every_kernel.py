@@ -14,7 +14,7 @@ from lwa.engine.cohort import ADAPT_EVERY
 from lwa.kernels import HMC, MALA, NUTS, Autoregressive, Blockwise, Independence, RandomWalk
 from lwa.kernels.gradient import leapfrog
 from lwa.rows import as_rows
-from lwa.run import loop as blocks
+from lwa.run import loop
 from lwa.targets.reference import find_reference
 from lwa.targets.target import Terms
 from tests.support import furthest_from
@@ -227,7 +227,9 @@ def test_block_length_changes_no_bit_and_nothing_is_traced_again(monkeypatch, ke
     options = dict(kernel=kernel, target="powered", subset_size=8, epsilon=1.0, tune=100, thinning=2, progress=False)
     fits = []
     for length in (1000, 7):
-        monkeypatch.setattr(blocks.Blocks, "after", lambda self, took, moves, length=length: blocks.Blocks(length))
+        monkeypatch.setattr(
+            loop.BlockLength, "after", lambda self, took, moves, length=length: loop.BlockLength(length)
+        )
         fits.append(lwa.sample(model, ROWS, draws=30, seed=3, **options))
     assert fits[0].posterior.keys() == INIT.keys()
     for group in ("posterior", "sample_stats"):

@@ -14,6 +14,7 @@ from lwa.diagnostics.autocorrelation import standard_error_of_mean
 from lwa.diagnostics.draws import collect_draws
 from lwa.models.check import describe_theta
 from lwa.models.supports import CONSTRAINTS, Support, build_support
+from lwa.targets import Calibrated
 
 # The maps
 
@@ -240,7 +241,7 @@ def test_a_model_that_cannot_be(init, said, fragments):
     [
         ("initvals", lambda theta: {"initvals": theta}),
         ("initvals[1]", lambda theta: {"initvals": [{"sigma": 1.0}, theta]}),
-        ("reference", lambda theta: {"reference": theta, "target": "calibrated"}),
+        ("reference", lambda theta: {"target": Calibrated(reference=theta)}),
         ("prior_draw", lambda theta: {"prior_draw": lambda key: theta}),
     ],
     ids=["initvals", "a list of initvals", "reference", "prior_draw"],

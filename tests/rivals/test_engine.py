@@ -13,7 +13,7 @@ import lwa
 from lwa.rivals import Metropolis
 from lwa.rivals.problems import simulate_arma
 from lwa.rivals.record import Record, RecordedSteps
-from lwa.run import loop as blocks
+from lwa.run import loop
 from tests.rivals import conjugate
 
 Y = np.random.default_rng(0).normal(3.0, 1.0, 400)
@@ -58,7 +58,7 @@ def test_block_length_changes_no_bit_and_nothing_is_traced_again(monkeypatch, na
     model = lwa.Model(counted, lambda mu: -0.5 * (mu / 10.0) ** 2, init=0.0)
     fits = []
     for length in (1000, 7):
-        monkeypatch.setattr(blocks.Blocks, "after", lambda self, took, moves, length=length: blocks.Blocks(length))
+        monkeypatch.setattr(loop.BlockLength, "after", lambda self, took, moves, length=length: loop.BlockLength(length))
         fits.append(run(name, model))
     assert np.array_equal(fits[0].posterior["theta"], fits[1].posterior["theta"])
     assert np.array_equal(fits[0].sample_stats["n_rows_read"], fits[1].sample_stats["n_rows_read"])

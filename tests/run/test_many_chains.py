@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import lwa
-from lwa.engine.cohort import ADAPT_EVERY, MOST_MOVES, page_length
-from lwa.run import retention
+from lwa.run import budget
+from lwa.subsets.tape import ADAPT_EVERY, MOST_MOVES, count_page_moves
 from tests.support import log_likelihood, log_prior
 
 N = 100_000
@@ -14,7 +14,7 @@ N = 100_000
 @pytest.mark.slow
 def test_4096_chains_of_20_draws(monkeypatch):
     """A normal mean, whose posterior is known."""
-    monkeypatch.setattr(retention, "LAST_BYTES", 2**21)
+    monkeypatch.setattr(budget, "LAST_BYTES", 2**21)
     y = np.random.default_rng(0).normal(3.0, 1.0, N)
     model = lwa.Model(log_likelihood, log_prior, init=0.0)
     fit = lwa.sample(
@@ -38,11 +38,11 @@ def test_4096_chains_of_20_draws(monkeypatch):
 
 @pytest.mark.parametrize("entry", [10, 1000, 10**5, 10**8])
 def test_pages_of_many_chains_are_shorter_and_those_of_few_as_they_were(entry):
-    few = [page_length(entry, chains) for chains in (1, 4, 64)]
+    few = [count_page_moves(entry, chains) for chains in (1, 4, 64)]
     assert len(set(few)) == 1
     before = few[0]
     for chains in (65, 256, 4096, 65_536):
-        moves = page_length(entry, chains)
+        moves = count_page_moves(entry, chains)
         assert moves <= before <= MOST_MOVES
         assert moves & (moves - 1) == 0
         assert moves <= ADAPT_EVERY or moves * entry * chains <= 2**28

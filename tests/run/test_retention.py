@@ -9,9 +9,8 @@ import pytest
 
 import lwa
 from lwa.diagnostics.running import SKETCH_CELLS, SKETCH_REACH
-from lwa.run import retention
-from lwa.run.retention import Memory, Retention, retention_of
-from lwa.run.settings import Settings
+from lwa.run import budget
+from lwa.run.budget import Retention, decide_retention
 from tests.support import MODEL, SEVERAL, Y, sample
 
 CHAINS, DRAWS = 70, 40
@@ -21,7 +20,7 @@ LONG = {"target": "calibrated", "chains": CHAINS, "draws": DRAWS}
 @pytest.fixture
 def small(monkeypatch):
     """Room for a handful of draws beside a summary."""
-    monkeypatch.setattr(retention, "LAST_BYTES", 20_000)
+    monkeypatch.setattr(budget, "LAST_BYTES", 20_000)
 
 
 def same_summary(fit, whole):
@@ -115,14 +114,14 @@ def test_kept_while_it_goes_on_and_resumed(small, tmp_path):
 
 
 def test_with_a_checkpoint_all_draws_are_kept_unless_a_summary_is_asked_for(small, monkeypatch, tmp_path):
-    monkeypatch.setattr(retention, "SHARE", 0.0)
+    monkeypatch.setattr(budget, "DRAWS_SHARE", 0.0)
     fit = sample(checkpoint=tmp_path / "run")
     assert fit.draws == 20
     assert fit.attributes["keep"] == "all"
 
 
 def test_auto_is_a_summary_where_memory_is_short(small, monkeypatch, capsys):
-    monkeypatch.setattr(retention, "SHARE", 1e-12)
+    monkeypatch.setattr(budget, "DRAWS_SHARE", 1e-12)
     fit = sample(**LONG, progress=True)
     assert fit.attributes["keep"] == "summary"
     told = re.sub(r"\s+", " ", capsys.readouterr().err)
@@ -138,7 +137,7 @@ def test_auto_with_a_budget_counts_the_draws_that_it_allows():
 
 
 def test_auto_with_a_budget_that_allows_too_many(small, monkeypatch, capsys):
-    monkeypatch.setattr(retention, "SHARE", 1e-12)
+    monkeypatch.setattr(budget, "DRAWS_SHARE", 1e-12)
     with pytest.warns(lwa.LwaWarning, match="budget was spent"):
         fit = sample(draws=10**9, budget=lwa.RowReads(20_000), progress=True)
     assert fit.attributes["keep"] == "summary"
@@ -149,7 +148,7 @@ def test_auto_with_a_budget_that_allows_too_many(small, monkeypatch, capsys):
 
 
 def test_certificate_and_predictions_have_the_last_draws(small, monkeypatch):
-    monkeypatch.setattr(retention, "LAST_BYTES", 60_000)
+    monkeypatch.setattr(budget, "LAST_BYTES", 60_000)
     fit = sample(**LONG, keep="summary")
     assert 8 <= fit.draws < DRAWS
     assert fit.certify(progress=False).outcome in ("pass", "warn")
@@ -166,30 +165,26 @@ def test_what_is_no_way_to_keep_is_refused(keep):
 # The plan
 
 
-def asked(**options):
-    given = {
-        "subset_size": 100, "target": "calibrated", "exact": False, "summary": "auto", "epsilon": "auto",
-        "draws": 2000, "tune": 1000, "chains": 4096, "thinning": "auto", "seed": 1, "budget": None,
-        "subset_move": None, "subset_weight": "gaussian", "kernel": "auto", "refresh_steps": 1, "leverage": "auto",
-        "transport": "auto", "tolerance": 0.02, "reference": None, "precision": "auto", "keep_tune": False,
-        "checkpoint": None, "keep": "auto", "ordered": False,
-    }  # fmt: skip
-    return Settings.check(**given | options)
+def decide(free, **options):
+    """What 2,000 draws of 128 bytes leave behind, with so much free memory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(budget, "read_free_memory", lambda: free)
+        return decide_retention(2000, 128, **{"chains": 4096, "keep": "auto", "on_disk": False} | options)
 
 
 def test_the_plan():
-    memory = Memory(draw_bytes=128, free=16 * 2**30)
-    found, told = retention_of(asked(), memory, 2000)
+    much, little = 16 * 2**30, 2 * 2**30
+    found, told = decide(much)
     assert found == Retention(room=2000)  # 1000 MiB of 4 GiB, set aside at once
     assert told == "4,096 chains x 2,000 draws are 1e+03 MiB, kept in memory."
-    found, told = retention_of(asked(), Memory(128, 2 * 2**30), 2000)
+    found, told = decide(little)
     assert found == Retention(summarised=True, last=128, room=256)
     assert told == (
         "4,096 chains x 2,000 draws would be 1e+03 MiB, and 512 MiB, a quarter of what is free, may be used: they are "
         "summarised while they are made, and the last 128 of each chain are kept, 64 MiB."
     )
-    assert retention_of(asked(keep="all"), Memory(128, 2 * 2**30), 2000)[0] == Retention()
-    assert retention_of(asked(keep="summary"), memory, 2000)[0].summarised
-    assert retention_of(asked(checkpoint="run"), Memory(128, 0.0), 2000)[0] == Retention()
-    assert retention_of(asked(chains=2**20, keep="summary"), memory, 2000)[0].last == 1  # at the least
-    assert retention_of(asked(chains=4), memory, 2000)[1] == ""
+    assert decide(little, keep="all")[0] == Retention()
+    assert decide(much, keep="summary")[0].summarised
+    assert decide(0.0, on_disk=True)[0] == Retention()
+    assert decide(much, chains=2**20, keep="summary")[0].last == 1  # at the least
+    assert decide(0.0, chains=4) == (Retention(room=2000), "")  # so few are always kept

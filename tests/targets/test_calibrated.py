@@ -13,8 +13,9 @@ from lwa.rows import as_rows
 from lwa.subsets import Gaussian, Swap
 from lwa.subsets.chain import SubsetChain
 from lwa.summaries import Curvature
+from lwa.targets import Calibrated
 from lwa.targets.calibration import calibrate, expansion_of
-from lwa.targets.reference import Reference, find_reference, expand_at
+from lwa.targets.reference import Reference, expand_at, find_reference
 from lwa.targets.target import Target
 from tests.tiny import MODEL, N, every_subset, n
 
@@ -146,16 +147,16 @@ def test_a_reference_may_be_given():
     sd = np.sqrt(np.diag(np.linalg.inv(mode.precision)))
     off = {"beta": mode.theta + sd}
     fit = lwa.sample(
-        model, data, target="calibrated", reference=off, subset_size=500, draws=1000, tune=100, chains=8, seed=2,
+        model, data, target=Calibrated(reference=off), subset_size=500, draws=1000, tune=100, chains=8, seed=2,
         progress=False,
     )  # fmt: skip
     draws = fit.posterior["beta"]
     error = draws.mean(1).std(0, ddof=1) / np.sqrt(8) / sd
     assert np.all(np.abs((draws.mean((0, 1)) - mode.theta) / sd) < 0.02 + 4 * error)
-    with pytest.raises(lwa.InputError, match="uses no reference"):
-        lwa.sample(model, data, target="powered", reference=off, progress=False)
+    with pytest.raises(TypeError, match="reference"):
+        lwa.targets.Powered(reference=off)
     with pytest.raises(lwa.InputError, match="reference"):
-        lwa.sample(model, data, target="calibrated", reference={"gamma": 0.0}, progress=False)
+        lwa.sample(model, data, target=Calibrated(reference={"gamma": 0.0}), progress=False)
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import lwa
+from lwa.targets import Calibrated
 from lwa.targets.calibration import expansion_of
 from lwa.targets.reference import find_reference
 from lwa.targets.target import Target
@@ -88,9 +89,9 @@ def test_the_choice():
     few = {"y": data["y"], "g": [one[0] for one in data["g"]]}
     model = lwa.glm("y ~ g", family="bernoulli")
     assert lwa.sample(model, few, **options).attributes["transport"] is True
-    asked = lwa.sample(model, few, transport="second_order", **options).attributes
+    asked = lwa.sample(model, few, target=Calibrated(transport="second_order"), **options).attributes
     assert asked["transport"] == "second_order"
-    assert asked["settings"]["transport"] == "second_order"
+    assert "transport=second_order" in asked["settings"]["target"]
 
 
 @pytest.mark.parametrize(
@@ -104,4 +105,4 @@ def test_the_choice():
 def test_where_it_is_not_there_it_is_refused(model, words):
     y = np.random.default_rng(1).normal(size=200)
     with pytest.raises(lwa.InputError, match=f"second_order' is not there for .*{words}"):
-        lwa.sample(model, y, subset_size=50, draws=5, tune=5, transport="second_order", progress=False)
+        lwa.sample(model, y, subset_size=50, draws=5, tune=5, target=Calibrated(transport="second_order"), progress=False)

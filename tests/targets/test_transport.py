@@ -11,13 +11,18 @@ from lwa.data.data import lay_out
 from lwa.rivals.problems import simulate_logistic
 from lwa.rows import as_rows
 from lwa.rows.slots import to_columns
-from lwa.run.plan import leverage_helps
-from lwa.run.settings import Settings
 from lwa.subsets import Fixed, Gaussian, Swap
 from lwa.subsets.chain import SubsetChain
 from lwa.subsets.leverage import find_leverage
 from lwa.summaries.summary import NO_STATISTIC
-from lwa.targets.calibration import calibrate, expansion_of, inverse_factors, inverse_factors_in_batch
+from lwa.targets import Calibrated
+from lwa.targets.calibration import (
+    calibrate,
+    expansion_of,
+    inverse_factors,
+    inverse_factors_in_batch,
+    is_leverage_needed,
+)
 from lwa.targets.reference import find_reference
 from lwa.targets.target import Target
 
@@ -146,18 +151,6 @@ def test_U_is_left_alone_between_proposals():
         Swap(1, every=0)
 
 
-def settings(**changes):
-    return Settings.check(
-        **dict(
-            subset_size=50, target="calibrated", exact=False, summary="auto", epsilon="auto", draws=10, tune=10,
-            chains=4, thinning=1, seed=1, budget=None, ordered=False, subset_move=None, subset_weight="gaussian",
-            kernel="auto", refresh_steps=1, leverage="auto", transport="auto", tolerance=0.02, reference=None,
-            precision="auto", keep_tune=False, keep="auto", checkpoint=None,
-        )
-        | changes
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(("share", "helps"), [(0.5, False), (0.02, True)])
 def test_leverage_is_used_where_uniform_subsets_miss_a_direction(share, helps):
     """A dummy in half of the rows needs none; one that an average subset of 50 has once does."""
@@ -166,9 +159,11 @@ def test_leverage_is_used_where_uniform_subsets_miss_a_direction(share, helps):
     with jax.enable_x64(True):
         layout = lay_out(model, data)
         reference = find_reference(model, layout.full, np.zeros(3), 1)
-        assert leverage_helps(layout, settings(), 50, reference) == helps
-        assert leverage_helps(layout, settings(leverage=True), 50, reference)
-        assert not leverage_helps(layout, settings(leverage=False), 50, reference)
+        assert is_leverage_needed(model, layout.full, 50, reference, 1) == helps
+    for asked, used in (("auto", helps), (True, True), (False, False)):
+        options = {"subset_size": 50, "draws": 5, "tune": 5, "seed": 1, "progress": False}
+        fit = lwa.sample(model, data, target=Calibrated(leverage=asked), **options)
+        assert fit.attributes["leverage"] == used
 
 
 @pytest.mark.slow
@@ -187,10 +182,10 @@ def test_the_smallest_subset_that_will_do():
     fit = lwa.sample(model, data, subset_size="auto", draws=20, tune=20, seed=1, progress=False)
     assert fit.attributes["subset_size"] == 100
     assert 0 <= fit.attributes["predicted_sd_error"] <= 0.02
-    kept = {"summary": lwa.summaries.Curvature(), "transport": False}
     wider, closer = (
         lwa.sample(
-            model, data, subset_size="auto", tolerance=t, draws=20, tune=20, seed=1, progress=False, **kept
+            model, data, subset_size="auto", target=Calibrated(transport=False, tolerance=t), draws=20, tune=20, seed=1,
+            summary=lwa.summaries.Curvature(), progress=False,
         ).attributes
         for t in (0.02, 0.0005)
     )
@@ -199,16 +194,16 @@ def test_the_smallest_subset_that_will_do():
     with pytest.raises(lwa.InputError, match="subset_size='auto' needs a target"):
         lwa.sample(model, data, subset_size="auto", target="powered", progress=False)
     with pytest.raises(lwa.InputError, match="tolerance=2 must lie between 0 and 1"):
-        lwa.sample(model, data, subset_size="auto", tolerance=2, progress=False)
+        Calibrated(tolerance=2)
 
 
 @pytest.mark.slow
 def test_a_budget_bounds_the_subset():
     model, data, *_ = simulate_logistic(20_000, seed=2, parameters=4)
-    options = {"summary": lwa.summaries.Curvature(), "transport": False, "draws": 20, "tune": 20}
+    options = {"summary": lwa.summaries.Curvature(), "draws": 20, "tune": 20}
     fit = lwa.sample(
-        model, data, subset_size="auto", tolerance=1e-4, budget=lwa.RowReads(2 * 4 * 60 * 150), seed=1, progress=False,
-        **options,
+        model, data, subset_size="auto", target=Calibrated(transport=False, tolerance=1e-4),
+        budget=lwa.RowReads(2 * 4 * 60 * 150), seed=1, progress=False, **options,
     )  # fmt: skip
     assert fit.attributes["subset_size"] == 150
 
@@ -216,7 +211,7 @@ def test_a_budget_bounds_the_subset():
 def test_a_thousand_parameters_are_told_what_to_do_before_any_pass():
     model, data, *_ = simulate_logistic(2000, seed=1, parameters=1000)
     with pytest.raises(lwa.InputError, match=r"GiB of curvature along\. Pass subset_move=lwa\.subsets\.Fixed\(\)"):
-        lwa.sample(model, data, subset_size=1000, transport=True, progress=False)
+        lwa.sample(model, data, subset_size=1000, target=Calibrated(transport=True), progress=False)
 
 
 @pytest.mark.slow

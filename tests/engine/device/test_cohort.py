@@ -120,7 +120,7 @@ def test_pages_are_as_long_as_there_is_room(device, monkeypatch):
         seen.append((*pages, SubsetsOnDevice.suits(problem, chains)))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lwa.run.prepare.choose_cohort_kind", looked)
+    monkeypatch.setattr("lwa.engine.device.choice.choose_cohort_kind", looked)
     with pytest.raises(KeyboardInterrupt):
         sample(chains=2, draws=5)
     assert seen == [(256, 8, True)]  # proposals, each followed by four moves: 1024 and 32

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import lwa
+from lwa.engine.device import choice
 from lwa.engine.device.cohort import DeviceCohort
 from lwa.engine.device.pallas_windows import play_in_streams, why_not_in_streams
 from lwa.engine.device.window_walk import (
@@ -22,8 +23,6 @@ from lwa.engine.device.windows import WindowsOnDevice, play_windows, read_window
 from lwa.errors import LwaWarning, ModelError
 from lwa.rows.parts import Parts
 from lwa.rows.units import number_windows
-from lwa.run import prepare as preparation
-from lwa.run.plan import until_feasible
 from lwa.subsets.moves import Window
 from lwa.subsets.windows import law as on_host
 from lwa.subsets.windows.walk import walk_page
@@ -257,7 +256,7 @@ def test_what_is_played_elsewhere(device, monkeypatch):
         seen.append(WindowsOnDevice.suits(problem, chains))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(preparation, "choose_cohort_kind", looked)
+    monkeypatch.setattr(choice, "choose_cohort_kind", looked)
     for options in ({}, {"summary": lwa.summaries.Moments(2), "epsilon": 1.0}, {"subset_move": lwa.subsets.Free()}):
         with pytest.raises(KeyboardInterrupt):
             sample(chains=2, draws=5, **options)
@@ -275,7 +274,7 @@ def test_of_many_windows_only_some_lack_curvature(device, monkeypatch):
     with jax.enable_x64(True):
         first = chain.start(chains)
         lacking = ~np.asarray(chain.calibration.given(first.sums).feasible)
-        found = until_feasible(chain, first, chains)
+        found = chain.move_until_feasible(first, chains)
         assert np.asarray(chain.calibration.given(found.sums).feasible).all()
     assert 0 < lacking.sum() < 300
     np.testing.assert_array_equal(np.asarray(found.indices)[~lacking], np.asarray(first.indices)[~lacking])

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from lwa.run.loop import Blocks
+from lwa.run.loop import BlockLength
 
 
 @pytest.fixture(autouse=True)
 def even_blocks(monkeypatch):
     """Blocks of 200 moves from the second on, however fast the machine is: how many there are is known."""
-    monkeypatch.setattr(Blocks, "after", lambda self, took, moves: replace(self, moves=200))
+    monkeypatch.setattr(BlockLength, "after", lambda self, took, moves: replace(self, moves=200))

@@ -15,10 +15,9 @@ import pytest
 from rich.console import Console
 
 import lwa
-from lwa.run.checkpoints import keeper as keeping
-from lwa.run.checkpoints import watch as watching
+from lwa.run.checkpoints import keeper, watch
 from lwa.run.checkpoints.watch import facts
-from lwa.run.loop import Player
+from lwa.run.loop import BlockRunner
 from tests.cli.test_fit import MODELS, SMALL, flights, place  # noqa: F401
 from tests.run.checkpoints.test_resume import PLAIN, Y, same
 
@@ -31,16 +30,16 @@ RUN = Path("runs/fit")
 def at_block(monkeypatch):
     """Do something after so many blocks."""
     left, action = [0], [None]
-    usual = keeping.Folder.after_block
+    usual = keeper.Folder.after_block
 
-    def after_block(self, player, sofar):
+    def after_block(self, runner, state):
         self.due = 0.0
-        usual(self, player, sofar)
+        usual(self, runner, state)
         left[0] -= 1
         if left[0] == 0:
             action[0]()
 
-    monkeypatch.setattr(keeping.Folder, "after_block", after_block)
+    monkeypatch.setattr(keeper.Folder, "after_block", after_block)
 
     def plan(blocks, what):
         left[0], action[0] = blocks, what
@@ -167,10 +166,10 @@ def test_data_that_changed_are_refused_by_name(call, place, at_block):  # noqa: 
 def test_watching_ends_with_the_run(tmp_path, monkeypatch, capsys):
     lwa.sample(PLAIN, Y, subset_size=50, draws=20, tune=20, seed=1, progress=False, checkpoint=tmp_path / "run")
     looks = iter([True, True, True, True])
-    monkeypatch.setattr(watching, "is_running", lambda _: next(looks, False))
-    monkeypatch.setattr(watching, "SECONDS", 0.0)
-    monkeypatch.setattr(watching, "Console", lambda: Console(force_terminal=True, width=100))
-    watching.follow(tmp_path / "run", once=False)
+    monkeypatch.setattr(watch, "is_running", lambda _: next(looks, False))
+    monkeypatch.setattr(watch, "SECONDS", 0.0)
+    monkeypatch.setattr(watch, "Console", lambda: Console(force_terminal=True, width=100))
+    watch.follow(tmp_path / "run", once=False)
     shown = capsys.readouterr().out
     assert shown.index("running, kept") < shown.rindex("over")
     assert next(looks, None) is None
@@ -244,7 +243,7 @@ def test_a_disk_that_is_full_in_the_middle(call, place, at_block, monkeypatch): 
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        at_block(8, lambda: patched.setattr(keeping, "write", full))
+        at_block(8, lambda: patched.setattr(keeper, "write", full))
         complaint = refused(call, *FIT, "--draws", "3000")
     assert complaint == (
         "lwa: Cannot write a checkpoint to runs/fit: No space left on device. Make room, then lwa resume runs/fit goes "
@@ -261,11 +260,11 @@ def test_no_memory(call, place, at_block, monkeypatch):  # noqa: F811
         raise MemoryError("cannot allocate 9 bytes")
 
     with monkeypatch.context() as patched:
-        patched.setattr("lwa.run.sample.prepare_or_fall_back", none)
+        patched.setattr("lwa.run.sample.prepare", none)
         assert refused(call, *FIT).startswith("lwa: Out of memory: cannot allocate 9 bytes. Pass a smaller")
     assert not RUN.exists()
     with monkeypatch.context() as patched:
-        at_block(8, lambda: patched.setattr(Player, "play", none))
+        at_block(8, lambda: patched.setattr(BlockRunner, "play", none))
         code, out, err = call(*FIT, "--draws", "3000")
     assert code == 0
     assert "Warning: Stopped early: no memory was left after" in out

@@ -19,8 +19,8 @@ import pytest
 
 import lwa
 from lwa.rows.memory import ArrayRows
-from lwa.run.checkpoints import keeper as keeping
-from lwa.run.loop import Player
+from lwa.run.checkpoints import keeper
+from lwa.run.loop import BlockRunner
 from lwa.storage import generations, stream
 from tests.run.checkpoints.test_resume import COMMON, HOST, PLAIN, Ended, Y, begun, ending, in_python, same  # noqa: F401
 
@@ -113,15 +113,15 @@ def test_a_disk_that_takes_no_more_ends_the_run_with_all_its_draws(where, error,
 
         return write
 
-    monkeypatch.setattr(keeping, "EVERY", 0.0)
-    monkeypatch.setattr(keeping, "SHARE", 1.0)
+    monkeypatch.setattr(keeper, "EVERY", 0.0)
+    monkeypatch.setattr(keeper, "SHARE", 1.0)
     folder = tmp_path / "run"
     with monkeypatch.context() as patched:
         if where == "draws":
             left[0] = 1
             patched.setattr(stream.Stream, "append", guarded(stream.Stream.append))
         else:
-            patched.setattr(keeping, "write_generation", guarded(keeping.write_generation))
+            patched.setattr(keeper, "write_generation", guarded(keeper.write_generation))
         with pytest.warns(lwa.LwaWarning, match=rf"Cannot write a checkpoint .*{os.strerror(error)}.* goes on from"):
             fit = lwa.sample(PLAIN, Y, checkpoint=folder, **OPTIONS | {"draws": 10**5})
     assert fit.draws > lwa.load(folder).draws > 0
@@ -135,8 +135,8 @@ def test_a_disk_that_is_full_at_once_is_said_before_any_move(tmp_path, monkeypat
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(keeping, "write", full)
-    monkeypatch.setattr(Player, "play", None)
+    monkeypatch.setattr(keeper, "write", full)
+    monkeypatch.setattr(BlockRunner, "play", None)
     with pytest.raises(lwa.RunFolderError, match=r"No space left on device\. Pass another folder"):
         lwa.sample(PLAIN, Y, checkpoint=tmp_path / "run", **OPTIONS)
 
@@ -164,7 +164,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_work(tmp_path, mo
 def test_no_memory_ends_the_run_with_its_draws(error, tmp_path, monkeypatch):
     """The chains of one half are a block ahead when it happens: no state of that may be kept."""
     blocks = [8]
-    usual = Player.play
+    usual = BlockRunner.play
 
     def play(self, moves):
         blocks[0] -= 1
@@ -175,7 +175,7 @@ def test_no_memory_ends_the_run_with_its_draws(error, tmp_path, monkeypatch):
         return usual(self, moves)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Player, "play", play)
+        patched.setattr(BlockRunner, "play", play)
         with pytest.warns(lwa.LwaWarning, match=r"no memory was left after \d+ of 1000000 draws"):
             fit = lwa.sample(PLAIN, Y, checkpoint=tmp_path / "run", **OPTIONS | {"draws": 10**6})
     assert fit.draws > 0
@@ -290,16 +290,16 @@ def test_many_of_them_once_there_are_draws_leave_these(tmp_path):
 @pytest.mark.parametrize(("number", "said"), [(signal.SIGTERM, "terminated"), (signal.SIGINT, "interrupted")])
 def test_a_signal_keeps_everything_drawn(number, said, tmp_path, monkeypatch):
     blocks = [8]
-    usual = keeping.Folder.after_block
+    usual = keeper.Folder.after_block
 
-    def after_block(self, player, sofar):
-        usual(self, player, sofar)
+    def after_block(self, runner, state):
+        usual(self, runner, state)
         blocks[0] -= 1
         if blocks[0] == 0:
             os.kill(os.getpid(), number)
 
     handler = signal.getsignal(number)
-    monkeypatch.setattr(keeping.Folder, "after_block", after_block)
+    monkeypatch.setattr(keeper.Folder, "after_block", after_block)
     with pytest.warns(lwa.LwaWarning, match=rf"Stopped early: {said} after \d+ of 1000000 draws"):
         fit = lwa.sample(PLAIN, Y, checkpoint=tmp_path / "run", **OPTIONS | {"draws": 10**6})
     assert signal.getsignal(number) is handler
@@ -326,9 +326,9 @@ CHILD = """
 
     def plant():
         if sys.argv[2] == "before the draws":
-            keeping.Stream.append = die
+            keeper.Stream.append = die
         if sys.argv[2] == "between draws and state":
-            keeping.write_generation = die
+            keeper.write_generation = die
         if sys.argv[2] == "half of the state":
             atomic.os.fsync = half_of_it
         if sys.argv[2] == "before the state has its name":
@@ -336,17 +336,17 @@ CHILD = """
         if sys.argv[2] == "after it":
             atomic.sync_folder = die
 
-    usual = keeping.Folder.keep
+    usual = keeper.Folder.keep
 
-    def keep(self, player, sofar):
+    def keep(self, runner, state):
         if self.stream.draws > 0:
             if sys.argv[2] == "half of the state":
-                self._stream(sofar)
+                self._stream(state)
             plant()
-        usual(self, player, sofar)
+        usual(self, runner, state)
 
-    keeping.Folder.keep = keep
-    keeping.EVERY, keeping.SHARE = 0.0, 1.0
+    keeper.Folder.keep = keep
+    keeper.EVERY, keeper.SHARE = 0.0, 1.0
     lwa.sample(PLAIN, Y, checkpoint=sys.argv[1], **OPTIONS | {"draws": 10**6})
 """
 
@@ -378,7 +378,7 @@ RUN = """
     import sys
     import numpy as np, lwa
     from lwa.checkpoints import keeping
-    keeping.EVERY, keeping.SHARE = 0.2, 1.0
+    keeper.EVERY, keeper.SHARE = 0.2, 1.0
     model = lwa.Model(lambda mu, y: -0.5 * (y - mu) ** 2, lambda mu: -0.5 * mu**2 / 100, init=0.0)
     fit = lwa.sample(model, sys.argv[2], subset_size=50, draws=10**7, seed=1, checkpoint=sys.argv[1], progress=False)
     print(fit.draws, fit.attributes["stopped"])
@@ -431,18 +431,18 @@ def test_ten_kills_change_no_bit():
 def test_one_process_at_a_time(tmp_path, monkeypatch):
     """From inside a run, its folder is refused to anybody else."""
     found = []
-    usual = keeping.Folder.after_block
+    usual = keeper.Folder.after_block
 
-    def after_block(self, player, sofar):
-        usual(self, player, sofar)
-        monkeypatch.setattr(keeping.Folder, "after_block", usual)
+    def after_block(self, runner, state):
+        usual(self, runner, state)
+        monkeypatch.setattr(keeper.Folder, "after_block", usual)
         for other in (lambda: resumed(folder), lambda: lwa.load(folder).save(folder)):
             with pytest.raises(lwa.RunFolderError, match="Another process keeps its run in"):
                 other()
             found.append(other)
 
     folder = tmp_path / "run"
-    monkeypatch.setattr(keeping.Folder, "after_block", after_block)
+    monkeypatch.setattr(keeper.Folder, "after_block", after_block)
     lwa.sample(PLAIN, Y, checkpoint=folder, **OPTIONS)
     assert len(found) == 2
     resumed(folder, draws=310)

@@ -11,7 +11,7 @@ import pytest
 
 import lwa
 from lwa.rivals.problems import simulate_arma
-from lwa.run.checkpoints import keeper as keeping
+from lwa.run.checkpoints import keeper
 
 Y = np.random.default_rng(0).normal(3.0, 1.0, 1000).astype(np.float32)
 SERIES = simulate_arma(2000, 1).data.astype(np.float32)
@@ -52,16 +52,16 @@ LONG = ("windows", "exact", "in Python, from given starts")
 def ending(monkeypatch):
     """A checkpoint after every block, and an end after so many of them."""
     left = [10**9]
-    usual = keeping.Folder.after_block
+    usual = keeper.Folder.after_block
 
-    def after_block(self, player, sofar):
+    def after_block(self, runner, state):
         self.due = 0.0
-        usual(self, player, sofar)
+        usual(self, runner, state)
         left[0] -= 1
         if left[0] <= 0:
             raise Ended
 
-    monkeypatch.setattr(keeping.Folder, "after_block", after_block)
+    monkeypatch.setattr(keeper.Folder, "after_block", after_block)
     return left
 
 
@@ -192,13 +192,14 @@ def test_a_running_run_can_be_read(ending, tmp_path):
 
 def test_what_is_on_disk_is_not_in_memory(ending, tmp_path, monkeypatch):
     held = []
-    usual = keeping.Folder.keep
+    usual = keeper.Folder.keep
 
-    def keep(self, player, sofar):
-        usual(self, player, sofar)
-        held.append(int(sofar.recorder.counts.max()) - sofar.recorder.taken)
+    def keep(self, runner, state):
+        usual(self, runner, state)
+        if state.recorder is not None:
+            held.append(int(state.recorder.counts.max()) - state.recorder.taken)
 
-    monkeypatch.setattr(keeping.Folder, "keep", keep)
+    monkeypatch.setattr(keeper.Folder, "keep", keep)
     folder = begun(tmp_path / "run", ending, blocks=12)
     assert lwa.load(folder).draws > 500
     assert max(held) <= 1  # one chain may be a draw ahead of another
@@ -214,14 +215,14 @@ MANY = """
     def anonymous():
         return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
 
-    keeping.EVERY, keeping.SHARE = 0.1, 1.0
-    usual, seen = keeping.Folder.keep, []
+    keeper.EVERY, keeper.SHARE = 0.1, 1.0
+    usual, seen = keeper.Folder.keep, []
 
-    def keep(self, player, sofar):
-        usual(self, player, sofar)
+    def keep(self, runner, state):
+        usual(self, runner, state)
         seen.append((self.stream.draws, anonymous()))
 
-    keeping.Folder.keep = keep
+    keeper.Folder.keep = keep
     model = lwa.Model(
         lambda mu, y: -0.5 * (y - mu) ** 2, lambda mu: -0.5 * mu**2, init=0.0,
         derived=lambda mu: {"curve": mu * jnp.arange(200.0)},

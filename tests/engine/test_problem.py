@@ -7,9 +7,8 @@ import pytest
 
 import lwa
 from lwa.data.data import lay_out
+from lwa.engine.problem import PilotSubsets, choose_kernel, predict_acceptance
 from lwa.kernels import HMC, Autoregressive, RandomWalk
-from lwa.kernels.choice import choose_kernel
-from lwa.run.pilot import predicted_acceptance
 from lwa.targets.calibration import expansion_of
 from lwa.targets.reference import find_reference
 from lwa.targets.target import Given, Target
@@ -46,8 +45,8 @@ def test_predicted_acceptance_is_that_of_independent_proposals(rows):
     with jax.enable_x64(True):
         reference = find_reference(model, lay_out(model, y).full, np.zeros(2), 1)
         target = Target(model, 1.0, expansion_of(reference))
-        known = (np.broadcast_to(y, (64, *y.shape)), Given(np.zeros((64, 2))), None)
-        found = predicted_acceptance(target, known, reference, 1)
+        known = PilotSubsets(np.broadcast_to(y, (64, *y.shape)), Given(np.zeros((64, 2))), None)
+        found = predict_acceptance(target, known, reference, 1)
     rng = np.random.default_rng(2)
     z = rng.normal(size=(2, 400_000, 2))
     theta = reference.theta + z @ reference.factor.T
