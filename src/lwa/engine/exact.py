@@ -147,9 +147,9 @@ def total_info(info: MoveInfo) -> tuple[NDArray[np.int64], dict[str, NDArray[Any
     """What K moves read and what the kernel has to say of them, from arrays `(K, ...)`."""
     extra = {
         name: sum_or_any(name, values.sum(0, dtype=np.int64)) if name in ADDED_UP else values[-1]
-        for name, values in info.extra.items()
+        for name, values in jax.tree.map(np.asarray, dict(info.extra)).items()
     }
-    return info.evaluations.sum(0, dtype=np.int64), extra
+    return np.asarray(info.evaluations).sum(0, dtype=np.int64), extra
 
 
 def build_surrogates(cohorts: Sequence[Cohort], steps: int) -> list[Surrogate]:

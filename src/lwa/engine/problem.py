@@ -17,7 +17,7 @@ from lwa.data.data import Data
 from lwa.engine.host_loop import evaluate_on_host, play_on_host
 from lwa.kernels.autoregressive import Autoregressive
 from lwa.kernels.hmc import HMC
-from lwa.kernels.kernel import Kernel
+from lwa.kernels.kernel import Kernel, Precision
 from lwa.kernels.random_walk import RandomWalk
 from lwa.rows import Rows
 from lwa.rows.passes import count_unit_rows
@@ -59,8 +59,6 @@ to be accepted (`benchmarks/kernels.py --cases crossing`):
 | 30 |      0.57 |       10 |        13 |  13 |
 | 30 |      0.71 |       20 |        17 |   8 |
 """
-
-type Precision = type[np.float32] | type[np.float64]
 
 
 @dataclass(frozen=True)

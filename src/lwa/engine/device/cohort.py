@@ -19,7 +19,7 @@ from lwa.engine.device.resident import draw_page_noise, make_chain_keys
 from lwa.engine.device.xla_loop import Place, Played
 from lwa.engine.problem import Problem
 from lwa.errors import out_of_memory, warn
-from lwa.kernels.kernel import MoveInfo, steering_gain
+from lwa.kernels.kernel import MoveInfo, Noise, steering_gain
 from lwa.subsets.chain import Chain
 from lwa.subsets.tape import ADAPT_EVERY, MOST_MOVES, Written
 from lwa.targets.target import Terms
@@ -44,16 +44,20 @@ def is_playable(problem: Problem) -> bool:
     """Return whether there is a device that can run the model and draw the kernel's noise."""
     if not xla.accelerated() or problem.host or problem.refresh_steps != 1:
         return False
-    options = {"kernel": problem.kernel, "moves": 2, "d": problem.target.model.dimension, "dtype": problem.dtype}
+    d = problem.target.model.dimension
+
+    def draw(keys: Array) -> Noise:
+        return draw_page_noise(keys, problem.kernel, 2, d, problem.dtype)
+
     try:
         with jax.enable_x64(True):
-            jax.eval_shape(partial(draw_page_noise, **options), jax.random.split(jax.random.key(0), 1))
+            jax.eval_shape(draw, jax.random.split(jax.random.key(0), 1))
     except (AttributeError, TypeError, jax.errors.JAXTypeError):  # it needs what only NumPy has
         return False
     return True
 
 
-def count_page_proposals(subsets: Chain, move_bytes: float, reads: int, chains: int) -> int:
+def count_device_proposals(subsets: Chain, move_bytes: float, reads: int, chains: int) -> int:
     """Return the proposals per page, for moves that take so many bytes and read so many rows: a power of two moves."""
     room = min(min(device_memory(), 2.0**37) * PAGE_SHARE / move_bytes, PAGE_READS / reads) / chains
     moves = int(np.clip(1 << (max(1, int(room)).bit_length() - 1), ADAPT_EVERY, MOST_MOVES))

@@ -32,7 +32,7 @@ class When(NamedTuple):
     move: Array  # the number of the move
 
 
-class Decision(NamedTuple):
+class StepDecision(NamedTuple):
     """Whether a step was accepted."""
 
     accept: Array
@@ -52,11 +52,11 @@ def locate_step(s: Array, every: int) -> When:
     return When(transition, moves_since == 0, transition * every + jnp.maximum(moves_since - 1, 0))
 
 
-def decide_step(total: Array, new_total: Array, log_hastings: Array, log_u: Array, refresh: Array) -> Decision:
+def decide_step(total: Array, new_total: Array, log_hastings: Array, log_u: Array, refresh: Array) -> StepDecision:
     """Accept or reject, lines 8-9 of Algorithm 1; a step that scores θ anew is always accepted."""
     new = as_terms(new_total)
     log_ratio = new.log_density - as_terms(total).log_density + log_hastings
-    return Decision(refresh | accepts(log_u, log_ratio), log_ratio, new.invalid)
+    return StepDecision(refresh | accepts(log_u, log_ratio), log_ratio, new.invalid)
 
 
 def as_terms(total: Array) -> Terms:
@@ -80,7 +80,7 @@ def describe_draws(shape: tuple[int, ...], d: int, dtype: jnp.dtype, last: tuple
 
 def write_draw(
     after: Mapping[str, Refs], at: Callable[..., tuple[Array | int | slice, ...]], theta: Sequence[Array], total: Array,
-    decision: Decision
+    decision: StepDecision
 ) -> None:  # fmt: skip
     """Write what one move did; `at` gives the place of a move, or of an entry of its θ."""
     for j, entry in enumerate(theta):

@@ -11,11 +11,11 @@ from jax import Array
 from jaxtyping import Float, Int, PyTree
 
 from lwa.algorithm import State, Subset
-from lwa.engine.problem import Problem
-from lwa.engine.device.cohort import ROWS_SHARE, DeviceCohort, count_page_proposals, device_memory, is_playable
+from lwa.engine.device.cohort import ROWS_SHARE, DeviceCohort, count_device_proposals, device_memory, is_playable
 from lwa.engine.device.partial_eval import Split, split_target
 from lwa.engine.device.resident import UPLOAD_ROWS, SubsetPage, count_bytes, draw_subset_page, upload_rows
 from lwa.engine.device.xla_loop import Place, Played, evaluate_prepared, play_together
+from lwa.engine.problem import Problem
 from lwa.kernels.kernel import Precision
 from lwa.subsets.chain import SubsetChain
 from lwa.subsets.moves import Swap
@@ -55,7 +55,7 @@ class SubsetsOnDevice(DeviceCohort):
         subsets, d = problem.subsets, problem.target.model.dimension
         each = count_bytes(subsets.rows, problem.dtype) / len(subsets.rows)
         move = 32 * d + 64 + 3 * each * subsets.move.replaced(subsets.n) / subsets.move.every
-        return count_page_proposals(subsets, move, subsets.n, chains)
+        return count_device_proposals(subsets, move, subsets.n, chains)
 
     def score(self, theta: Float[np.ndarray, "chains d"]) -> Terms:
         """Return the log target of every chain at its θ, given its first subset."""

@@ -14,11 +14,11 @@ from jax import Array
 from jaxtyping import Float, PyTree
 
 from lwa.algorithm import State, Subset
-from lwa.engine.problem import Problem
-from lwa.engine.device.cohort import ROWS_SHARE, DeviceCohort, count_page_proposals, device_memory, is_playable
+from lwa.engine.device.cohort import ROWS_SHARE, DeviceCohort, count_device_proposals, device_memory, is_playable
 from lwa.engine.device.resident import UPLOAD_ROWS, count_bytes, upload_rows
 from lwa.engine.device.window_walk import Series, WindowPage, draw_windows, locate_windows
 from lwa.engine.device.xla_loop import Place, Played, drop_rows, play_page
+from lwa.engine.problem import Problem
 from lwa.kernels.kernel import Kernel, Precision
 from lwa.models.recursion import require_agreement
 from lwa.rows.slots import to_float64
@@ -72,7 +72,7 @@ class WindowsOnDevice(DeviceCohort):
         subsets, d = get_window_chain(problem), problem.target.model.dimension
         known = 0 if subsets.calibration is None else 8 * (4 * d * d + 2 * subsets.calibration.width)
         move_bytes = 32 * d + 64 + (known + 64) / subsets.move.every
-        return count_page_proposals(subsets, move_bytes, subsets.units.length, chains)
+        return count_device_proposals(subsets, move_bytes, subsets.units.length, chains)
 
     def score(self, theta: Float[np.ndarray, "chains d"]) -> Terms:
         """Return the log target of every chain at its θ, given its first window."""
