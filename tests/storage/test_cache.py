@@ -54,7 +54,10 @@ def test_the_next_process_compiles_nothing(tmp_path):
 
 @pytest.mark.parametrize("name", USER_SETTINGS)
 def test_who_has_decided_otherwise_is_left_alone(tmp_path, name):
-    code = "import os\nfrom lwa.storage.cache import *\nwith keep_programs() as folder: print(folder, os.environ.get(LEAST_SECONDS))"
+    code = (
+        "import os\nfrom lwa.storage.cache import *\n"
+        "with keep_programs() as folder: print(folder, os.environ.get(LEAST_SECONDS))"
+    )
     told, _ = in_a_process(code, str(tmp_path), **{name: ""})
     assert told == ["None", "None"]
     assert os.listdir(tmp_path) == []

@@ -284,7 +284,7 @@ class NoVisitor:
     """A visitor that looks at nothing."""
 
     def visit(self, block: Batch) -> None:
-        """Ignore a block."""
+        """Ignore the next block."""
 
     def join(self, later: "NoVisitor") -> None:
         """Ignore the visitor of the next piece."""

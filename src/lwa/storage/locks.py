@@ -10,7 +10,7 @@ from lwa.errors import RunFolderError
 from lwa.user.progress import Display
 
 LOCK_FILE = ".lock"
-"""Lies in a folder while a process writes there. One that a killed process left is locked by nobody."""
+"""Its name, in the folder. The file is there while a process writes. One left by a killed process is not locked."""
 PATIENCE = 0.5
 """Seconds: a process that only asks whether a run goes on holds the lock for a moment."""
 

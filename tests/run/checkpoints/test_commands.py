@@ -243,7 +243,7 @@ def test_a_disk_that_is_full_in_the_middle(call, place, at_block, monkeypatch): 
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        at_block(8, lambda: patched.setattr(keeper, "write", full))
+        at_block(8, lambda: patched.setattr(keeper, "write_generation", full))
         complaint = refused(call, *FIT, "--draws", "3000")
     assert complaint == (
         "lwa: Cannot write a checkpoint to runs/fit: No space left on device. Make room, then lwa resume runs/fit goes "

@@ -135,7 +135,7 @@ def test_a_disk_that_is_full_at_once_is_said_before_any_move(tmp_path, monkeypat
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(keeper, "write", full)
+    monkeypatch.setattr(keeper, "write_generation", full)
     monkeypatch.setattr(BlockRunner, "play", None)
     with pytest.raises(lwa.RunFolderError, match=r"No space left on device\. Pass another folder"):
         lwa.sample(PLAIN, Y, checkpoint=tmp_path / "run", **OPTIONS)
@@ -313,7 +313,7 @@ CHILD = """
     import os, signal, sys
     from pathlib import Path
     import lwa
-    from lwa.checkpoints import keeping
+    from lwa.run.checkpoints import keeper
     from lwa.storage import atomic
     from tests.run.checkpoints.test_faults import OPTIONS, PLAIN, Y
 
@@ -377,7 +377,7 @@ def test_a_kill_inside_a_checkpoint_changes_no_bit(moment, tmp_path):
 RUN = """
     import sys
     import numpy as np, lwa
-    from lwa.checkpoints import keeping
+    from lwa.run.checkpoints import keeper
     keeper.EVERY, keeper.SHARE = 0.2, 1.0
     model = lwa.Model(lambda mu, y: -0.5 * (y - mu) ** 2, lambda mu: -0.5 * mu**2 / 100, init=0.0)
     fit = lwa.sample(model, sys.argv[2], subset_size=50, draws=10**7, seed=1, checkpoint=sys.argv[1], progress=False)

@@ -210,7 +210,7 @@ MANY = """
     import re, sys
     from pathlib import Path
     import jax.numpy as jnp, numpy as np, lwa
-    from lwa.checkpoints import keeping
+    from lwa.run.checkpoints import keeper
 
     def anonymous():
         return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024

@@ -101,7 +101,7 @@ class Parquet:
     """Apache Parquet. Row groups that are skipped are not read."""
 
     def look(self, file: SourceFile) -> FileHeader:
-        """Read the footer."""
+        """Read the footer of the file."""
         with explain_unreadable(file, "Parquet"), open_bytes(file.path) as raw, self._reader(raw) as opened:
             schema = opened.schema_arrow
             _require_unique_in(file, schema.names)
@@ -163,7 +163,7 @@ class Csv:
     """Comma- or tab-separated text with a line of names. Types are those of the first block, or wider."""
 
     def look(self, file: SourceFile) -> FileHeader:
-        """Read the first block."""
+        """Read the first block of lines."""
         with explain_unreadable(file, "CSV"), open_bytes(file.path) as opened, self._reader(file, opened) as reader:
             _require_unique_in(file, reader.schema.names)
             return FileHeader(dict(zip(reader.schema.names, reader.schema.types, strict=True)), None)
