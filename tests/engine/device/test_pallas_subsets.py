@@ -1,6 +1,6 @@
 """Programs for registers play what the ordinary program plays, move for move."""
 
-from functools import partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,10 @@ from lwa.targets.target import Target, Terms
 
 N, D, CHAINS, MOVES = 300, 3, 4, 12
 
+WALKING = Autoregressive(walk=0.4)
 
+
+@cache
 def setting(kernel, n, k, every, second_order=True):
     model, data, *_ = simulate_logistic(N, seed=1, parameters=D)
     rows = as_rows(data)
@@ -62,7 +65,7 @@ def room(every):
 @pytest.mark.parametrize(
     ("kernel", "n", "k", "every", "second_order"),
     [
-        (Autoregressive(walk=0.4), 20, 1, 4, True),
+        (WALKING, 20, 1, 4, True),
         pytest.param(Autoregressive(), 33, 5, 4, True, marks=pytest.mark.slow),
         pytest.param(Independence(df=8.0), 20, 2, 2, True, marks=pytest.mark.slow),
         pytest.param(RandomWalk(), 20, 1, 1, False, marks=pytest.mark.slow),
@@ -93,7 +96,7 @@ def test_the_same_moves(kernel, n, k, every, second_order):
 
 def test_what_does_not_fit_says_why():
     with jax.enable_x64(True):
-        place, page, target, split = setting(Autoregressive(), 20, 1, 4)
+        place, page, target, split = setting(WALKING, 20, 1, 4, True)
         assert "depend on where" in why_not_in_registers(place(), page, target, HMC(), split)
         assert "depend on where" in why_not_in_registers(place(), page, target, Autoregressive(rho=0.5), split)
         large = place()
