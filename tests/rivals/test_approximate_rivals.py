@@ -16,7 +16,7 @@ from lwa.rivals.austerity import student_tail
 from lwa.rivals.metropolis import full_log_posterior
 from lwa.rivals.problem import RivalProblem, build_gaussian, load_rows
 from lwa.rivals.problems import simulate
-from lwa.rivals.rival import propose
+from lwa.rivals.rival import propose_theta
 from lwa.rows import as_rows
 from lwa.targets.reference import find_reference
 
@@ -49,7 +49,7 @@ def both(key, rival, problem):
     theta = gaussian.theta + gaussian.factor @ jax.random.normal(starting, gaussian.theta.shape)
     state = rival.init(key, theta, problem)
     info = rival.step(stepping, state, problem)[1]
-    proposed, log_u, _ = propose(stepping, state, problem)
+    proposed, log_u, _ = propose_theta(stepping, state, problem)
     log_ratio = full_log_posterior(proposed, problem) - full_log_posterior(theta, problem)
     terms = problem.terms(proposed, problem.rows) - problem.terms(theta, problem.rows)
     distance = (log_ratio - log_u) / (terms.std() * N**0.5)

@@ -11,7 +11,7 @@ import lwa
 from lwa.errors import InputError
 from lwa.rivals import Metropolis, Noisy, total_variation_bound
 from lwa.rivals.problem import GaussianAtMode, RivalProblem
-from lwa.rivals.rival import propose
+from lwa.rivals.rival import propose_theta
 from tests.rivals import conjugate
 
 Y = np.array([-1.1, -0.3, 0.2, 0.6, 1.3])
@@ -40,7 +40,7 @@ def test_a_step_accepts_by_a_random_subset():
     """Each of the 10 subsets of 3 rows is met, and no other acceptance probability."""
     rival, problem = Noisy(subset_size=3), RivalProblem(MODEL, len(Y), jnp.asarray(Y), 1.0)
     state = rival.init(jax.random.key(0), jnp.array([0.7]), problem)
-    step, compiled, met = jax.jit(rival.step), jax.jit(propose), set()
+    step, compiled, met = jax.jit(rival.step), jax.jit(propose_theta), set()
     for key in jax.random.split(jax.random.key(1), 200):
         proposed, log_u, _ = compiled(key, state, problem)
         after, info = step(key, state, problem)

@@ -8,7 +8,7 @@ from jax.scipy.special import betainc
 from jaxtyping import Float64
 
 from lwa.rivals.problem import RivalProblem
-from lwa.rivals.rival import Info, Rival, Walker, init_walk, propose
+from lwa.rivals.rival import Info, Rival, Walker, init_walk, propose_theta
 from lwa.rivals.sequential_test import MeanTest, RowSums, decide_by_rows, finish_step
 from lwa.user.validate import require_share, require_whole
 
@@ -51,7 +51,7 @@ class Austerity(Rival):
 
     def step(self, key: Array, state: Walker, problem: RivalProblem) -> tuple[Walker, Info]:
         """Propose, test."""
-        proposed, log_u, log_hastings = propose(key, state, problem)
+        proposed, log_u, log_hastings = propose_theta(key, state, problem)
         N = problem.length
         threshold = (log_u - log_hastings + problem.log_prior(state.theta) - problem.log_prior(proposed)) / N  # ψ
 

@@ -11,7 +11,7 @@ from jaxtyping import Float64, PyTree
 
 from lwa.rivals.problem import RivalProblem
 from lwa.rivals.proxy import READS_PER_REMAINDER, find_remainders, sum_expansions
-from lwa.rivals.rival import Info, Rival, Walker, init_walk, propose
+from lwa.rivals.rival import Info, Rival, Walker, init_walk, propose_theta
 from lwa.rivals.sequential_test import MeanTest, RowSums, decide_by_rows, finish_step
 from lwa.user.validate import require_positive, require_share, require_whole
 
@@ -116,7 +116,7 @@ class Confidence(Rival):
 
     def step(self, key: Array, state: Walker, problem: RivalProblem) -> tuple[Walker, Info]:
         """Propose, read rows until the bound is sure."""
-        proposed, log_u, log_hastings = propose(key, state, problem)
+        proposed, log_u, log_hastings = propose_theta(key, state, problem)
         N = problem.length
         threshold = (log_u - log_hastings + problem.log_prior(state.theta) - problem.log_prior(proposed)) / N  # ψ
         if self.proxy:

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float64, Int, Int64
 from lwa.errors import InputError
 from lwa.kernels.kernel import Tuning, accepts, choose
 from lwa.rivals.problem import RivalProblem
-from lwa.rivals.rival import Decision, Info, Rival, init_walk, propose
+from lwa.rivals.rival import Decision, Info, Rival, init_walk, propose_theta
 from lwa.user.validate import is_real
 
 
@@ -80,7 +80,7 @@ class DelayedAcceptance(Rival):
 
     def step(self, key: Array, state: State, problem: RivalProblem) -> tuple[State, Info]:
         """Propose, then read and decide block by block."""
-        proposed, _, log_hastings = propose(key, state, problem)
+        proposed, _, log_hastings = propose_theta(key, state, problem)
         count, ends = len(self.shares), jnp.asarray(self.find_ends(problem.length))
         log_u = jnp.log(jax.random.uniform(key, (count,)))
         prior = problem.log_prior(proposed)

@@ -24,16 +24,17 @@ from lwa.rivals.problem import RivalProblem, always_compiled
 from lwa.rivals.record import Record, RecordedSteps, stack_chains
 from lwa.rivals.rival import Info, Rival, draw_noise
 from lwa.run.budget import Budget, Meter
-from lwa.run.loop import TUNE_SHARE, BlockLength, explain_stop, keeps_draws
-from lwa.run.settings import count_keepable
+from lwa.run.loop import TUNE_SHARE, BlockLength, Spent, explain_stop, keeps_draws
+from lwa.run.settings import NO_END, count_keepable
 from lwa.user.progress import Display, Interruption, catch_interrupts
 
 STEPS_PER_CALL = 1024
 """Steps in one call of the compiled loop at most."""
 LEARN_EVERY = 32
 """Steps of tune between two looks at the path's covariance."""
-NO_END = 2**62
-"""Steps that are asked for if as many draws are kept as the budget allows."""
+
+type Clock = list[tuple[int, float]]
+"""Steps or draws per chain, and seconds since the first step."""
 
 
 @dataclass(frozen=True)
@@ -56,26 +57,17 @@ class RivalRun:
     problem: RivalProblem
     plan: RivalPlan
     starts: Float64[np.ndarray, "chains d"]
-    layout: Data
+    data: Data
     fingerprint: str  # of the data
     warned: list[str]
 
 
-class RivalOutcome(NamedTuple):
-    """What came of a run. Kept steps are arrays `(chains, draws, ...)`; None if there are none."""
+@dataclass(frozen=True)
+class RivalOutcome(Spent):
+    """What came of a run. Steps are arrays `(chains, draws, ...)`; None if there are none."""
 
     kept: RecordedSteps | None
-    thinning: int
-    steps: int  # per chain, tune included
-    tuned: int
-    rows: int
-    invalid: int
-    seconds: float
-    stopped: str  # why, if that was before all draws were there
-    clock: list[tuple[int, float]]  # kept draws per chain, and seconds since the first step
-    fault: BaseException | None
     warmup: RecordedSteps | None  # the steps of tune, if they are kept
-    tune_clock: list[tuple[int, float]]
     walk: Tuning  # what the kernel of every chain has learnt
 
 
@@ -100,20 +92,40 @@ class StepPage(NamedTuple):
 
 def run_rival(run: RivalRun, display: Display) -> RivalOutcome:
     """Tune, freeze, sample."""
+    plan = run.plan
     with catch_interrupts() as interruption, ExitStack() as stack:
         if run.problem.in_python:
             stack.enter_context(jax.disable_jit())  # the step runs in Python, so that the model's functions can
         pool = stack.enter_context(ThreadPoolExecutor(os.cpu_count()))
         runner = RivalRunner(run, interruption, pool)
-        path, clock = tune(runner, display)
-        return sample_draws(runner, display)._replace(
-            warmup=stack_chains(path, path[0].kept), tune_clock=clock, walk=runner.walk
+        path, tune_clock = tune_chains(runner, display)
+        tuned, most = runner.position, None
+        if plan.draws is None:
+            most = count_keepable(len(runner.chains), run.problem.model.dimension)
+        records = [Record(plan.thinning, most) for _ in runner.chains]
+        clock, stopped, fault = keep_draws(runner, records, display)
+        length, thinning = min(plan.draws or NO_END, records[0].kept), records[0].thinning
+        return RivalOutcome(
+            thinning=thinning,
+            moves=runner.position,
+            tuned=tuned,
+            rows_read=runner.meter.rows,
+            invalid=runner.invalid,
+            stopped=stopped,
+            seconds=runner.seconds,
+            clock=[(min(length, steps // thinning), at) for steps, at in clock],
+            tune_clock=tune_clock,
+            fault=fault,
+            kept=stack_chains(records, length),
+            warmup=stack_chains(path, path[0].kept),
+            walk=runner.walk,
         )
 
 
-def tune(runner: "RivalRunner", display: Display) -> tuple[list[Record], list[tuple[int, float]]]:
-    """Adapt the kernel; return the path and its clock, if they are kept."""
-    plan, clock = runner.run.plan, list[tuple[int, float]]()
+def tune_chains(runner: "RivalRunner", display: Display) -> tuple[list[Record], Clock]:
+    """Adapt the kernel; return the path and its clock, which are empty unless they are kept."""
+    plan = runner.run.plan
+    clock: Clock = []
     records = [Record(plan.thinning, None) for _ in runner.chains]
     while steps := runner.count_allowed(plan.tune - runner.position, TUNE_SHARE):
         made = runner.play(steps, tuning=True)
@@ -124,49 +136,31 @@ def tune(runner: "RivalRunner", display: Display) -> tuple[list[Record], list[tu
     return records, clock
 
 
-def sample_draws(runner: "RivalRunner", display: Display) -> RivalOutcome:
-    """Keep draws."""
-    plan, tuned, fills = runner.run.plan, runner.position, runner.run.plan.draws is None
-    most = count_keepable(len(runner.chains), runner.problem.model.dimension) if fills else None
-    records = [Record(plan.thinning, most) for _ in runner.chains]
+def keep_draws(
+    runner: "RivalRunner", records: list[Record], display: Display
+) -> tuple[Clock, str, BaseException | None]:
+    """Record steps until all are there; return their clock, why it ended early, and what the user's function raised."""
+    plan, tuned = runner.run.plan, runner.position
+    clock: Clock = []
     total = NO_END if plan.draws is None else plan.draws * plan.thinning
-    clock, stopped, fault = list[tuple[int, float]](), "", None
     while (done := runner.position - tuned) < total:
         if not (steps := runner.count_allowed(total - done)):
-            if not fills or runner.interruption.asked:
-                reason = runner.interruption.asked or "the budget was spent"
-                stopped = f"{reason} after {records[0].kept} draws"
-            break
+            reason = runner.interruption.asked or ("" if plan.draws is None else "the budget was spent")
+            return clock, reason and f"{reason} after {records[0].kept} draws", None
         try:
             made = runner.play(steps, tuning=False)
         except BaseException as error:
             if not records[0].kept or not keeps_draws(error):
                 raise
-            stopped, fault = explain_stop(error, f"{records[0].kept} draws")
-            break
+            return clock, *explain_stop(error, f"{records[0].kept} draws")
         record_steps(records, made)
         clock.append((records[0].steps, runner.seconds))
-        if fills:
+        if plan.draws is None:
             shown = ("% of the budget", round(100 * min(1.0, runner.meter.share())), 100)
         else:
             shown = ("draws", runner.position - tuned, total)
         display.show(*shown, describe_block(made))
-    length, thinning = min(NO_END if plan.draws is None else plan.draws, records[0].kept), records[0].thinning
-    return RivalOutcome(
-        kept=stack_chains(records, length),
-        thinning=thinning,
-        steps=runner.position,
-        tuned=tuned,
-        rows=runner.meter.rows,
-        invalid=runner.invalid,
-        seconds=runner.seconds,
-        stopped=stopped,
-        clock=[(min(length, steps // thinning), at) for steps, at in clock],
-        fault=fault,
-        warmup=None,
-        tune_clock=[],
-        walk=None,
-    )
+    return clock, "", None
 
 
 def record_steps(records: list[Record], made: list[RecordedSteps]) -> None:

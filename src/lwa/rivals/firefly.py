@@ -15,7 +15,7 @@ from lwa.errors import InputError
 from lwa.kernels.kernel import Tuning, accepts, choose
 from lwa.rivals.bounds import CollapsedBounds, RowBound, collapse, expected_gap, find_gaps, require_bound, sum_bounds
 from lwa.rivals.problem import RivalProblem
-from lwa.rivals.rival import Info, Rival, Setting, accept_or_reject, init_walk, propose
+from lwa.rivals.rival import Info, Rival, Setting, accept_or_reject, init_walk, propose_theta
 from lwa.user.validate import require_share
 
 ROWS_PER_CHUNK = 128
@@ -170,7 +170,7 @@ class Firefly(Rival):
 
     def move(self, key: Array, state: State, problem: RivalProblem) -> tuple[State, Info]:
         """Propose, read the bright rows, accept or reject."""
-        proposed, log_u, log_hastings = propose(key, state, problem)
+        proposed, log_u, log_hastings = propose_theta(key, state, problem)
         other = 1 - state.side
 
         def read(i: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:

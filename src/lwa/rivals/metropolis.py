@@ -9,7 +9,7 @@ from jaxtyping import Float64
 
 from lwa.kernels.kernel import Tuning, choose
 from lwa.rivals.problem import RivalProblem
-from lwa.rivals.rival import Info, Rival, accept_or_reject, init_walk, propose
+from lwa.rivals.rival import Info, Rival, accept_or_reject, init_walk, propose_theta
 
 
 class State(NamedTuple):
@@ -41,7 +41,7 @@ class Metropolis(Rival):
 
     def step(self, key: Array, state: State, problem: RivalProblem) -> tuple[State, Info]:
         """Propose, make one pass over all rows, accept or reject."""
-        proposed, log_u, log_hastings = propose(key, state, problem)
+        proposed, log_u, log_hastings = propose_theta(key, state, problem)
         new = full_log_posterior(proposed, problem)
         decision = accept_or_reject(log_u, new - state.lp + log_hastings, new)
         theta, lp = choose(decision.accepted, (proposed, new), (state.theta, state.lp))

@@ -12,7 +12,7 @@ from lwa.kernels.kernel import choose
 from lwa.rivals.permutation import permute
 from lwa.rivals.problem import RivalProblem
 from lwa.rivals.proxy import READS_PER_REMAINDER, find_remainders, sum_expansions
-from lwa.rivals.rival import Info, Rival, Walker, accept_or_reject, init_walk, propose
+from lwa.rivals.rival import Info, Rival, Walker, accept_or_reject, init_walk, propose_theta
 from lwa.user.validate import is_real, require_positive, require_share, require_whole
 
 
@@ -78,7 +78,7 @@ class Noisy(Rival):
 
     def step(self, key: Array, state: Walker, problem: RivalProblem) -> tuple[Walker, Info]:
         """Propose, read a subset, accept or reject."""
-        proposed, log_u, log_hastings = propose(key, state, problem)
+        proposed, log_u, log_hastings = propose_theta(key, state, problem)
         old, new = self.log_posteriors(key, (state.theta, proposed), problem)
         decision = accept_or_reject(log_u, new - old + log_hastings, new)
         reads = 2 * self.subset_size * (READS_PER_REMAINDER if self.proxy else 1)

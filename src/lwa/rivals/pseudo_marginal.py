@@ -16,7 +16,7 @@ from lwa.errors import InputError
 from lwa.kernels.kernel import Tuning, choose
 from lwa.rivals.problem import RivalProblem
 from lwa.rivals.proxy import READS_PER_REMAINDER, find_remainders, sum_expansions
-from lwa.rivals.rival import Info, Rival, accept_or_reject, init_walk, propose
+from lwa.rivals.rival import Info, Rival, accept_or_reject, init_walk, propose_theta
 from lwa.user.validate import is_real, require_one_of, require_whole
 
 POISSON = np.cumsum([np.exp(-1.0) / math.factorial(k) for k in range(19)])
@@ -149,7 +149,7 @@ class PseudoMarginal(Rival):
     def step(self, key: Array, state: State, problem: RivalProblem) -> tuple[State, Info]:
         """Propose θ and some of the randomness, estimate, accept or reject."""
         placing, refreshing = jax.random.split(key)
-        proposed, log_u, log_hastings = propose(key, state, problem)
+        proposed, log_u, log_hastings = propose_theta(key, state, problem)
         # Which blocks are redrawn does not depend on the state, so that the law of the keys is left as it is.
         first = jax.random.randint(placing, (), 0, self.blocks)
         anew = (jnp.arange(self.blocks) - first) % self.blocks < self.redrawn

@@ -1,27 +1,24 @@
 """A rival's run as a Result: draws by name, and how they came about."""
 
-import platform
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Any, NoReturn
 
 import numpy as np
 from jaxtyping import Float64
 from numpy.typing import NDArray
 
-from lwa import __version__
 from lwa.errors import InputError
 from lwa.models.model import Model
-from lwa.result.result import Origin, Result, name_free_axis
+from lwa.result.result import Origin, Result
 from lwa.rivals.engine import RivalOutcome, RivalRun
 from lwa.rivals.record import RecordedSteps
-from lwa.run.loop import since_call
+from lwa.run.conclude import label_axes, record_costs, record_versions
 from lwa.run.settings import as_plain
 
 
 def build_result(run: RivalRun, outcome: RivalOutcome, seconds: float) -> Result:
     """Return the draws of a run that took so many seconds, with warnings among its attributes."""
-    rival, plan, model, kernel = run.rival, run.plan, run.layout.given, run.problem.kernel
+    rival, plan, model, kernel = run.rival, run.plan, run.data.given, run.problem.kernel
     chains = len(run.starts)
     theta, stats = name_stats(outcome.kept, outcome.thinning, chains, model)
     warmup: dict[str, NDArray[Any]] | None = None
@@ -29,46 +26,29 @@ def build_result(run: RivalRun, outcome: RivalOutcome, seconds: float) -> Result
     if plan.keep_tune:
         path, warmup_stats = name_stats(outcome.warmup, plan.thinning, chains, model)
         warmup = model.with_derived(path)
-    before = seconds - outcome.seconds
     attributes = {
-        "inference_library": "lwa",
-        "inference_library_version": __version__,
-        "versions": {one: version(one) for one in ("jax", "jaxlib", "numpy")} | {"python": platform.python_version()},
+        **record_versions(),
         "method": rival.name,
         "paper": rival.paper,
         "exact": rival.exact,
-        "rows": len(run.layout),
+        "rows": len(run.data),
         "fingerprint": run.fingerprint,
         "seed": plan.seed,
-        "thinning": outcome.thinning,
-        "moves": outcome.steps,
-        "tune_moves": outcome.tuned,
-        "rows_read": outcome.rows,
-        "nonfinite_proposals": outcome.invalid,
-        "seconds": round(seconds, 3),
-        "sampling_seconds": round(outcome.seconds, 3),
-        "clock": since_call(outcome.clock, before),
-        "tune_clock": since_call(outcome.tune_clock, before),
-        "stopped": outcome.stopped,
+        **record_costs(outcome, seconds),
         "warnings": collect_warnings(run, outcome, stats),
         "kernel": as_plain(kernel),
         "proposal_variances": kernel.proposal_variances(outcome.walk) if rival.walks else [],
         "settings": {"method": as_plain(rival)} | {name: as_plain(value) for name, value in vars(plan).items()},
     }
-    dims = {name: list(axes) for name, axes in (model.dims or {}).items()}
-    coords: dict[str, list[Any]] = {name: list(labels) for name, labels in (model.coords or {}).items()}
-    unconstrained = None
-    if model.constrained:
-        unconstrained = model.free_by_name(theta)
-        coords |= {name_free_axis(name): entries for name, entries in model.entry_names.items()}
+    dims, coords = label_axes(model)
     return Result(
         model.with_derived(theta),
         stats,
         attributes,
         dims,
         coords,
-        origin=Origin(model, run.layout, refuse_polish),
-        unconstrained=unconstrained,
+        origin=Origin(model, run.data, refuse_polish),
+        unconstrained=model.free_by_name(theta) if model.constrained else None,
         warmup=warmup,
         warmup_stats=warmup_stats,
     )

@@ -149,7 +149,7 @@ def init_walk(theta: Float64[Array, " d"], problem: RivalProblem) -> Tuning:
     return problem.kernel.init(theta, problem.gaussian)  # type: ignore[arg-type]  # it has what kernels read
 
 
-def propose(key: Array, state: Walking, problem: RivalProblem) -> tuple[Array, Array, Array]:
+def propose_theta(key: Array, state: Walking, problem: RivalProblem) -> tuple[Array, Array, Array]:
     """Return θ′ ~ Q(θ, ·), log u and log Q(θ′, θ)/Q(θ, θ′) from the key of a step, which stays free for other uses."""
     noise = draw_noise(key, state.theta, problem.kernel)
     there, log_hastings = propose_from(noise, state.theta, state.walk, problem.kernel)

@@ -17,16 +17,18 @@ from lwa.rivals.engine import RivalPlan, RivalRun, run_rival
 from lwa.rivals.prepare import (
     GivenReference,
     as_rival_kernel,
-    build_problem,
     find_mode,
     find_rival_starts,
+    load_problem,
     require_applicable,
 )
 from lwa.rivals.result import build_result
 from lwa.rivals.rival import Rival
 from lwa.rows import survey
-from lwa.run.budget import RowReads, as_budget
 from lwa.run.begin import read_starts
+from lwa.run.budget import as_budget
+from lwa.run.conclude import attach_result
+from lwa.run.settings import BudgetOption, read_draws
 from lwa.user.progress import Display
 from lwa.user.validate import require_bool, require_whole
 
@@ -71,7 +73,7 @@ def sample(
     chains: int = 4,
     thinning: int = 1,
     seed: int | None = None,
-    budget: float | str | RowReads | None = None,
+    budget: BudgetOption = None,
     initvals: PyTree = None,
     reference: GivenReference = None,
     kernel: str | MetropolisKernel = "walk",
@@ -124,32 +126,29 @@ def sample(
     require_model(model)
     rival, proposals = find_rival(name, options), as_rival_kernel(kernel)
     plan = RivalPlan(
-        draws=None if draws == "auto" else require_whole("draws", draws, least=1, example=1000),
+        draws=read_draws(draws, budget),
         tune=require_whole("tune", tune, least=0, example=1000),
         thinning=require_whole("thinning", thinning, least=1, example=1),
         seed=as_seed(seed),
         budget=as_budget(budget),
         keep_tune=require_bool("keep_tune", keep_tune),
     )
-    if plan.draws is None and budget is None:
-        raise InputError("draws='auto' needs a budget. Pass budget='60 s' with it, or draws=1000.")
     chains = require_whole("chains", chains, least=1, example=4)
     with Display(progress) as display, jax.enable_x64(True):
-        layout = lay_out(model, data, display)
-        given = read_starts(layout.given, initvals, chains)
-        N = len(layout)
-        surveyed = survey(layout.rows, progress=lambda done: display.show("all rows", done, N))
-        require_applicable(rival, layout, "")  # before any costly pass
-        layout, mode, no_mode = find_mode(layout, reference, given, plan.seed, display)
-        require_applicable(rival, layout, no_mode)
-        problem, warned = build_problem(rival, layout, mode, proposals, plan.seed)
-        starts = find_rival_starts(layout, mode, given, plan.seed, chains)
+        laid_out = lay_out(model, data, display)
+        given = read_starts(laid_out.given, initvals, chains)
+        N = len(laid_out)
+        surveyed = survey(laid_out.rows, progress=lambda done: display.show("all rows", done, N))
+        require_applicable(rival, laid_out, "")  # before any costly pass
+        laid_out, mode, no_mode = find_mode(laid_out, reference, given, plan.seed, display)
+        require_applicable(rival, laid_out, no_mode)
+        problem, warned = load_problem(rival, laid_out, mode, proposals, plan.seed)
         run = RivalRun(
             rival=rival,
             problem=problem,
             plan=plan,
-            starts=starts,
-            layout=layout,
+            starts=find_rival_starts(laid_out, problem, mode, given, seed=plan.seed, chains=chains),
+            data=laid_out,
             fingerprint=surveyed.fingerprint,
             warned=warned,
         )
@@ -158,9 +157,7 @@ def sample(
         outcome = run_rival(run, display)
     fit = build_result(run, outcome, time.monotonic() - began)
     if outcome.fault is not None:
-        outcome.fault.lwa_result = fit  # type: ignore[attr-defined]
-        outcome.fault.add_note(f"lwa kept {fit.draws} draws: they are error.lwa_result")
-        raise outcome.fault
+        raise attach_result(outcome.fault, fit)
     for remark in fit.attributes["warnings"]:
         warn(remark)
     return fit

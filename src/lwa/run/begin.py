@@ -23,7 +23,7 @@ from lwa.errors import InputError, ModelError
 from lwa.models.check import describe_theta, report_user_errors
 from lwa.models.model import Model
 from lwa.rows import Survey
-from lwa.run.budget import LAST_BYTES, Budget, decide_retention
+from lwa.run import budget
 from lwa.run.plan import SubsetPlan
 from lwa.run.settings import Settings
 from lwa.targets.reference import Reference
@@ -82,10 +82,10 @@ class Run:
     def retention_in_words(self) -> str:
         """What is kept of the draws, if they are many; a budget decides only once its speed is known."""
         settings = self.settings
-        if settings.budget != Budget() or settings.draws * settings.chains * self.draw_bytes <= LAST_BYTES:
+        if settings.budget != budget.Budget() or settings.draws * settings.chains * self.draw_bytes <= budget.LAST_BYTES:
             return ""
         on_disk = settings.checkpoint is not None
-        return decide_retention(
+        return budget.decide_retention(
             settings.draws, self.draw_bytes, chains=settings.chains, keep=settings.keep, on_disk=on_disk
         )[1]
 
@@ -233,14 +233,7 @@ def find_starts(
 
     @cache
     def begin(name: int, attempt: int) -> NDArray[np.float64]:
-        if reference is not None:
-            draw = generator(seed, Purpose.START, name, attempt).normal(size=model.dimension)
-            return reference.theta + wide * (reference.factor @ draw)
-        if model.prior_draw is None:
-            return model.ravel(model.init)
-        with report_user_errors("prior_draw", "a key"):
-            theta = model.prior_draw(keys(seed, Purpose.START, [name], attempt)[0])
-        return flatten_theta(model, theta, "prior_draw")
+        return draw_start(model, reference, seed, name, attempt=attempt, spread=wide)
 
     theta = np.stack([start(chain, 0) for chain in chains]).astype(dtype)
     for attempt in range(1, ATTEMPTS + 1):
@@ -254,6 +247,20 @@ def find_starts(
         for c in bad:
             theta[c] = start(chains[c], attempt)
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def draw_start(
+    model: Model, reference: Reference | None, seed: int, name: int, *, attempt: int = 0, spread: float = 1.0
+) -> Float64[np.ndarray, " d"]:
+    """Draw from the reference's Gaussian, `spread` times as wide, or from the prior; without either, return `init`."""
+    if reference is not None:
+        draw = generator(seed, Purpose.START, name, attempt).normal(size=model.dimension)
+        return reference.theta + spread * (reference.factor @ draw)
+    if model.prior_draw is None:
+        return model.ravel(model.init)
+    with report_user_errors("prior_draw", "a key"):
+        theta = model.prior_draw(keys(seed, Purpose.START, [name], attempt)[0])
+    return flatten_theta(model, theta, "prior_draw")
 
 
 def explain_no_start(model: Model, theta: NDArray[Any], terms: Terms, *, chain: int, drawn: bool) -> ModelError:

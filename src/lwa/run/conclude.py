@@ -15,10 +15,11 @@ from lwa.diagnostics.table import name_scalars
 from lwa.engine.problem import Problem
 from lwa.engine.recorder import Kept
 from lwa.errors import warn
+from lwa.models.model import Model
 from lwa.result.polish import Polisher
 from lwa.result.result import UNCONSTRAINED_GROUP, Origin, Result, name_free_axis, split_groups
 from lwa.run.begin import Run
-from lwa.run.loop import Outcome, since_call
+from lwa.run.loop import Outcome, Spent, since_call
 from lwa.targets.calibration import edge
 from lwa.targets.target import Powered
 
@@ -41,10 +42,7 @@ def conclude(
     found = find_remarks(run, outcome, stats) + of_short_chains(run, outcome, posterior)
     told = [*remarks, *run.warned, *found]
     attributes = {
-        "inference_library": "lwa",
-        "inference_library_version": __version__,
-        "versions": {name: version(name) for name in ("jax", "jaxlib", "numpy")}
-        | {"python": platform.python_version()},
+        **record_versions(),
         "seed": settings.seed,
         "model": run.data.described or None,
         "target": settings.target.name,
@@ -55,7 +53,6 @@ def conclude(
         "units_in_all": len(run.data) if run.data.ordered else run.data.available,
         "fingerprint": run.survey.fingerprint,
         "epsilon": problem.subsets.epsilon if np.isfinite(problem.subsets.epsilon) else "inf",
-        "thinning": outcome.thinning,
         "precision": np.dtype(problem.dtype).name,
         "leverage": problem.subsets.leverage is not None,
         "transport": transport_of(problem),
@@ -70,18 +67,10 @@ def conclude(
         "gaussian_acceptance": run.problem.gaussian_acceptance,
         "page_moves": problem.page,
         "cohort_chains": len(run.cohorts[0].chains),
-        "moves": outcome.moves,
-        "tune_moves": outcome.tuned,
-        "rows_read": outcome.rows_read,
+        **record_costs(outcome, seconds),
         "infeasible_moves": outcome.infeasible,
-        "nonfinite_proposals": outcome.invalid,
-        "seconds": round(seconds, 3),
-        "sampling_seconds": round(outcome.seconds, 3),
         "stages": dict(stages),  # seconds of each
         "moves_a_second": round(outcome.rate, 1),
-        "clock": since_call(outcome.clock, seconds - outcome.seconds),
-        "tune_clock": since_call(outcome.tune_clock, seconds - outcome.seconds),
-        "stopped": outcome.stopped,
         "keep": "all" if outcome.running is None else "summary",
         "draws_summarised": None if outcome.running is None else int(outcome.running.moments.count),
         "draws_kept": stats["lp"].shape[1],
@@ -91,7 +80,7 @@ def conclude(
     }
     for remark in found:
         warn(remark)
-    dims, coords = labels_of(run)
+    dims, coords = label_axes(model)
     return Result(
         posterior=posterior,
         sample_stats=stats,
@@ -106,11 +95,44 @@ def conclude(
     )
 
 
-def labels_of(run: Run) -> tuple[dict[str, list[str]], dict[str, list[Any]]]:
-    """Names of the parameters' axes, and labels along them."""
-    model = run.data.given
+def record_versions() -> dict[str, Any]:
+    """Return the attributes that name lwa and the libraries that draws depend on."""
+    libraries = {name: version(name) for name in ("jax", "jaxlib", "numpy")}
+    return {
+        "inference_library": "lwa",
+        "inference_library_version": __version__,
+        "versions": libraries | {"python": platform.python_version()},
+    }
+
+
+def record_costs(spent: Spent, seconds: float) -> dict[str, Any]:
+    """Return the attributes that say what a run cost, of which the call took so many seconds."""
+    before = seconds - spent.seconds
+    return {
+        "thinning": spent.thinning,
+        "moves": spent.moves,
+        "tune_moves": spent.tuned,
+        "rows_read": spent.rows_read,
+        "nonfinite_proposals": spent.invalid,
+        "seconds": round(seconds, 3),
+        "sampling_seconds": round(spent.seconds, 3),
+        "clock": since_call(spent.clock, before),
+        "tune_clock": since_call(spent.tune_clock, before),
+        "stopped": spent.stopped,
+    }
+
+
+def attach_result(fault: BaseException, fit: Result, of_draws: str = "draws") -> BaseException:
+    """Return what the user's function raised, with the draws made before as its attribute `lwa_result`."""
+    fault.lwa_result = fit  # type: ignore[attr-defined]
+    fault.add_note(f"lwa kept {fit.draws} {of_draws}: they are error.lwa_result")
+    return fault
+
+
+def label_axes(model: Model) -> tuple[dict[str, list[str]], dict[str, list[Any]]]:
+    """Return the names of the parameters' axes, and the labels along them."""
     dims = {name: list(axes) for name, axes in (model.dims or {}).items()}
-    coords = {name: list(labels) for name, labels in (model.coords or {}).items()}
+    coords: dict[str, list[Any]] = {name: list(labels) for name, labels in (model.coords or {}).items()}
     if model.constrained:
         coords |= {name_free_axis(name): entries for name, entries in model.entry_names.items()}
     return dims, coords
@@ -146,7 +168,7 @@ def of_short_chains(run: Run, outcome: Outcome, posterior: Mapping[str, NDArray[
     if settings.chains <= MANY_CHAINS or not next(iter(posterior.values())).size:
         return []
     state = collect_moments(posterior) if outcome.running is None else outcome.running.moments
-    names = name_scalars(posterior, *labels_of(run))
+    names = name_scalars(posterior, *label_axes(run.data.given))
     told = [
         describe_remembered_starts(state, run.superchains, names, outcome.tuned),
         describe_slow_chains(state, names, outcome.thinning, outcome.tuned),

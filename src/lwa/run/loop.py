@@ -52,26 +52,32 @@ MOST_TICKS = 4096
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What came of a run."""
+class Spent:
+    """What any run has spent, of `lwa.sample` or of a rival."""
 
-    kept: Kept | None  # None: draws are kept elsewhere
-    stored: Mapping[str, NDArray[Any]] | None  # there, by "group/name"
     thinning: int
-    moves: int
+    moves: int  # per chain, tune included
     tuned: int
     rows_read: int
     invalid: int
     stopped: str  # why, if it was before all draws were there
     seconds: float  # of tune and sampling
+    clock: list[tuple[int, float]]  # draws per chain, and seconds since the first move
+    tune_clock: list[tuple[int, float]]  # as `clock`, of the path of tune if it is kept
+    fault: BaseException | None  # what the user's function raised once there were draws
+
+
+@dataclass(frozen=True)
+class Outcome(Spent):
+    """What came of a run."""
+
+    kept: Kept | None  # None: draws are kept elsewhere
+    stored: Mapping[str, NDArray[Any]] | None  # there, by "group/name"
     furthest: float  # from the reference point, in posterior sds; 0 without one
     infeasible: float  # share of the moves during which U had no positive definite curvature
     tuning: Any  # what the kernel learnt, every chain's
     rate: float  # moves per second in the last block; 0 if there was but one
-    clock: list[tuple[int, float]]  # draws per chain, and seconds since the first move
     warmup: Kept | None  # the path of tune, if it is kept
-    tune_clock: Sequence[tuple[int, float]]  # as `clock`, of that path
-    fault: BaseException | None  # what the user's function raised once there were draws
     running: RunningSummary | None  # of all draws, if only the last ones are kept
 
 

@@ -32,7 +32,7 @@ from lwa.run.checkpoints.resume import (
     recall_starts,
     require_new,
 )
-from lwa.run.conclude import conclude
+from lwa.run.conclude import attach_result, conclude
 from lwa.run.loop import Outcome, carry_out
 from lwa.run.prepare import prepare
 from lwa.run.settings import (
@@ -244,9 +244,7 @@ class Ending:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             kept = self.build_result()
-        fault.lwa_result = kept  # type: ignore[attr-defined]
-        fault.add_note(f"lwa kept {kept.draws} {self.run.settings.of_draws}: they are error.lwa_result")
-        return add_advice(fault, self.run)
+        return add_advice(attach_result(fault, kept, self.run.settings.of_draws), self.run)
 
 
 def add_advice(fault: BaseException, run: Run) -> BaseException:

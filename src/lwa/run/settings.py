@@ -74,9 +74,7 @@ class Settings:
                 f"subset_size='auto' needs a target that can tell how far off it is, not target={target.name!r}. "
                 "Pass target='calibrated', or subset_size=1000, for example."
             )
-        draws = whole_or_auto("draws", given["draws"], example=1000)
-        if draws is None and given["budget"] is None:
-            raise InputError("draws='auto' needs a budget. Pass budget='60 s' with it, or draws=1000.")
+        draws = read_draws(given["draws"], given["budget"])
         if ordered and isinstance(target, Calibrated) and target.leverage is True:
             raise InputError(
                 "leverage=True draws single rows by their share of the curvature, but these are ordered, and a subset "
@@ -174,6 +172,14 @@ def whole_or_auto(name: str, value: object, *, example: int) -> int | None:
     if isinstance(value, str) and value == "auto":
         return None
     return require_whole(name, value, least=1, example=example, also=" or 'auto'")
+
+
+def read_draws(draws: object, budget: object) -> int | None:
+    """Return the draws per chain; None if `"auto"` asks for as many as the budget allows."""
+    count = whole_or_auto("draws", draws, example=1000)
+    if count is None and budget is None:
+        raise InputError("draws='auto' needs a budget. Pass budget='60 s' with it, or draws=1000.")
+    return count
 
 
 def as_kernel(kernel: object) -> Kernel | None:

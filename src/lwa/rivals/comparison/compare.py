@@ -19,8 +19,9 @@ from lwa.rivals.comparison.methods import CommonOptions, Lwa, draw_starts, find_
 from lwa.rivals.comparison.table import Comparison, Line
 from lwa.rivals.prepare import as_rival_kernel, describe_setting, find_mode
 from lwa.rivals.rival import Rival
-from lwa.run.budget import Budget, RowReads, as_budget
 from lwa.run.begin import read_starts
+from lwa.run.budget import Budget, as_budget
+from lwa.run.settings import BudgetOption
 from lwa.user.progress import REASONS, Display
 from lwa.user.validate import require_whole
 
@@ -30,7 +31,7 @@ def compare(
     data: PyTree,
     methods: str | Sequence[str | Rival | Lwa] = "auto",
     *,
-    budget: float | str | RowReads = "60 s",
+    budget: BudgetOption = "60 s",
     chains: int = 4,
     tune: int = 1000,
     subset_size: int | str = 1000,
@@ -97,26 +98,26 @@ def compare(
     as_rival_kernel(kernel)
     if budget is None:
         raise InputError("A comparison needs a budget. Pass budget='60 s', for example.")
-    layout = lay_out(model, data, progress)
-    model = layout.given
+    laid_out = lay_out(model, data, progress)
+    model = laid_out.given
     with Display(progress) as display, jax.enable_x64(True):
         given = read_starts(model, initvals, chains)
         began = time.monotonic()
-        layout, mode, no_mode = find_mode(layout, None, given, seed, display)
+        laid_out, mode, no_mode = find_mode(laid_out, None, given, seed, display)
         charged = time.monotonic() - began
-        setting = describe_setting(layout, no_mode)
+        setting = describe_setting(laid_out, no_mode)
         each = describe_budget(allowed)
-        display.say(f"{len(chosen)} methods, {each} of tune and sampling each, on {len(layout):,} rows.")
+        display.say(f"{len(chosen)} methods, {each} of tune and sampling each, on {len(laid_out):,} rows.")
     common = CommonOptions(
         draws="auto",
         tune=tune,
         chains=chains,
         budget=budget,
         seed=seed,
-        initvals=initvals if given is not None else draw_starts(layout.given, mode, seed, chains),
+        initvals=initvals if given is not None else draw_starts(laid_out.given, mode, seed, chains),
         progress=progress,
     )
-    judge = Judge(model, layout, read_moments(model, reference), progress)
+    judge = Judge(model, laid_out, read_moments(model, reference), progress)
     by_label = label_methods(chosen)
     reasons: dict[str, str] = {}
     stopped = False
@@ -126,7 +127,7 @@ def compare(
         elif stopped:
             reasons[label] = "interrupted before its turn"
         else:
-            outcome = try_method(method, model, layout, mode, common)
+            outcome = try_method(method, model, laid_out, mode, common)
             if isinstance(outcome, str):
                 reasons[label] = outcome
             else:
@@ -137,7 +138,7 @@ def compare(
         Line(label, method.exact, reason=reasons[label]) if label in reasons else judge.lines[label]
         for label, method in by_label.items()
     )
-    return Comparison(lines, judge.fits, len(layout), source, float(allowed.seconds))
+    return Comparison(lines, judge.fits, len(laid_out), source, float(allowed.seconds))
 
 
 def describe_budget(budget: Budget) -> str:

@@ -33,8 +33,8 @@ class Judge:
     Until then, for example if the first methods gave too few draws for a certificate, runs wait whole.
     """
 
-    def __init__(self, model: Model, layout: Data, moments: PosteriorMoments | None, progress: bool) -> None:
-        self.model, self.layout, self.moments, self.progress = model, layout, moments, progress
+    def __init__(self, model: Model, data: Data, moments: PosteriorMoments | None, progress: bool) -> None:
+        self.model, self.data, self.moments, self.progress = model, data, moments, progress
         self.waiting: dict[str, tuple[bool, Result]] = {}
         self.lines: dict[str, Line] = {}
         self.fits: dict[str, Result] = {}
@@ -60,7 +60,7 @@ class Judge:
     def _certify(self, label: str, fit: Result) -> PosteriorMoments | None:
         """Return mean and sd of the posterior from gradients of all rows, if draws and model allow it."""
         try:
-            found = certify(self.model, self.layout, fit, progress=self.progress)
+            found = certify(self.model, self.data, fit, progress=self.progress)
         except (LwaError, KeyboardInterrupt):  # too few draws, no derivatives, or no patience: the draws are kept
             return None
         source = f"gradients of all rows at the draws of {label} (R² {found.r_squared:.3f})"

@@ -8,10 +8,8 @@ import jax
 import numpy as np
 from jaxtyping import Float64, PyTree
 
-from lwa.backend.random import Purpose, generator
 from lwa.data.data import Data
 from lwa.errors import InputError, LwaError
-from lwa.kernels import Kernel
 from lwa.kernels.kernel import MetropolisKernel
 from lwa.models.model import Model
 from lwa.models.user_calls import is_users_error
@@ -20,13 +18,11 @@ from lwa.rivals.bounds import RowBound
 from lwa.rivals.rival import Rival, Setting
 from lwa.rivals.sampling import find_rival
 from lwa.rivals.sampling import sample as sample_by_rival
-from lwa.run.budget import RowReads
+from lwa.run.begin import WIDER, draw_start
 from lwa.run.sample import sample
+from lwa.run.settings import BudgetOption, KernelOption
 from lwa.targets import Calibrated, TargetChoice
 from lwa.targets.reference import Reference
-
-START_SPREAD = 2.0
-"""Starts are drawn from the Gaussian at the mode, this many times as wide: no chain begins where it should end."""
 
 
 class CommonOptions(TypedDict, total=False):
@@ -36,7 +32,7 @@ class CommonOptions(TypedDict, total=False):
     tune: int
     chains: int
     thinning: int
-    budget: float | str | RowReads
+    budget: BudgetOption
     seed: int
     initvals: PyTree
     progress: bool
@@ -73,7 +69,7 @@ class Lwa:
     subset_size: int | str = 1000
     exact: bool = False
     target: str = "auto"
-    kernel: str | Kernel = "auto"
+    kernel: KernelOption = "auto"
 
     @property
     def label(self) -> str:
@@ -193,22 +189,16 @@ def draw_starts(model: Model, mode: Reference | None, seed: int, chains: int) ->
     """Draw starts around the mode, as users write them; None, for each method's own, if there is no mode."""
     if mode is None:
         return None
-
-    def start(chain: int) -> PyTree:
-        z = generator(seed, Purpose.START, chain, 1).normal(size=model.dimension)
-        return constrain_theta(model, mode.theta + START_SPREAD * mode.factor @ z)
-
-    return [start(chain) for chain in range(chains)]
+    spread = [draw_start(model, mode, seed, chain, attempt=1, spread=WIDER) for chain in range(chains)]
+    return [constrain_theta(model, theta) for theta in spread]
 
 
-def try_method(
-    method: Method, model: Model, layout: Data, mode: Reference | None, common: CommonOptions
-) -> Result | str:
+def try_method(method: Method, model: Model, data: Data, mode: Reference | None, common: CommonOptions) -> Result | str:
     """Return a method's draws, or why there are none: if one method fails, the others still count."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # kept with the run
         try:
-            fit = method.run(model, layout, mode, common)
+            fit = method.run(model, data, mode, common)
         except LwaError as error:
             return f"failed: {error}".rstrip(".")
         except Exception as error:

@@ -16,7 +16,7 @@ from lwa.run.begin import Run, Starts
 from lwa.run.checkpoints.arguments import Unkept, as_json, from_json, held
 from lwa.run.checkpoints.identity import identity_of, require_same
 from lwa.run.checkpoints.keeper import Folder
-from lwa.run.conclude import labels_of
+from lwa.run.conclude import label_axes
 from lwa.storage.generations import Generation, read_generations
 from lwa.storage.locks import lock_run, require_idle
 from lwa.storage.run_folder import discard_run, holds_run, require_free, require_no_links
@@ -183,7 +183,7 @@ def of_lwas_own(path: Path) -> Iterator[None]:
 
 def described(run: Run) -> dict[str, Any]:
     """What `lwa.load` must know of a run that is not over."""
-    dims, coords = labels_of(run)
+    dims, coords = label_axes(run.data.given)
     told = {
         "inference_library": "lwa",
         "inference_library_version": __version__,
