@@ -83,12 +83,12 @@ def test_terms(formula, terms):
         ("y ~ log(x.real)", r"'x\.real' is not part of a formula"),
         ("y ~ x.real", r"cannot be read from '\.real'"),
         ("y ~ x[0]", r"cannot be read from '\[0\]'"),
-        ("y ~ log(x[0])", r"'x\[0\]' is no part"),
-        ("y ~ log((lambda: x)())", r"no part of a formula"),
-        ("y ~ {[i for i in x]}", r"no part of a formula"),
-        ("y ~ {x if x else x}", r"no part of a formula"),
-        ("y ~ {(x := 3)}", r"no part of a formula"),
-        ("y ~ log('x')", r"no part of a formula"),
+        ("y ~ log(x[0])", r"'x\[0\]' is not part"),
+        ("y ~ log((lambda: x)())", r"not part of a formula"),
+        ("y ~ {[i for i in x]}", r"not part of a formula"),
+        ("y ~ {x if x else x}", r"not part of a formula"),
+        ("y ~ {(x := 3)}", r"not part of a formula"),
+        ("y ~ log('x')", r"not part of a formula"),
         ("y ~ eval(x)", r"calls 'eval'"),
         ("y ~ log(x, 2)", r"log takes one argument"),
         ("y ~ log(center(x))", r"center\(\.\.\.\) stands inside"),
@@ -115,16 +115,16 @@ def test_terms(formula, terms):
         ("y ~ x.__class__", r"cannot be read from '\.__class__'"),
         ("y ~ (lambda: 0)()", r"'lambda' in the formula cannot be read"),
         ("y ~ (x.real > 1)", r"'x\.real' is not part of a formula"),
-        ("y ~ (x == f'{y}')", r"no part of a formula"),
-        ("y ~ (x == b'1')", r"no part of a formula"),
+        ("y ~ (x == f'{y}')", r"not part of a formula"),
+        ("y ~ (x == b'1')", r"not part of a formula"),
         ("y ~ (x in z)", r"'z' where '\)' is expected|has 'in' where"),
-        ("y ~ I(x is z)", r"no part of a formula"),
-        ("y ~ I(not x)", r"no part of a formula"),
-        ("y ~ I(x > 1 and x < 3)", r"no part of a formula"),
+        ("y ~ I(x is z)", r"not part of a formula"),
+        ("y ~ I(not x)", r"not part of a formula"),
+        ("y ~ I(x > 1 and x < 3)", r"not part of a formula"),
         ("y ~ (1 < x < 3)", r"compares more than two\. Write I\(\(x > 1\) \* \(x < 3\)\)"),
         ("y ~ (a > 'p')", r"a text is compared by == or !="),
         ("y ~ (log(a) == 'p')", r"\"'p'\" is not part of a formula"),
-        ("y ~ ('p' == 'q')", r"no part of a formula"),
+        ("y ~ ('p' == 'q')", r"not part of a formula"),
         ("y ~ x > 15", r"a comparison stands in brackets, \(x > 15\)"),
         ("y ~ C(a, ref=b)", r"ref=b in the formula is not a level"),
         ("y ~ C(a, base='p')", r"C takes one argument\. Write C\(x\), or C\(x, ref='some level'\)\."),
@@ -211,9 +211,9 @@ def unchecked(glm, data=TABLE):
     """A recipe without the pass that refuses collinear columns: some designs above have them."""
     from lwa.models.glm.design import build_design
     from lwa.models.glm.learning import learn
-    from lwa.models.glm.recipe import Recipe, RecipeRows
+    from lwa.models.glm.recipe import Recipe, RecipeRows, open_columns
 
-    source, held = glm.source(data)
+    source, held = open_columns(data, glm.names)
     learned = learn(source, glm.names, glm.formula.factors, held.levels)
     recipe = Recipe(glm.formula, glm.family, build_design(glm.formula, learned.levels), learned, (), None, None)
     return RecipeRows(source, glm.names, recipe, held)
@@ -653,7 +653,7 @@ def test_a_separated_coefficient_is_named():
     rng = np.random.default_rng(4)
     data = {"y": rng.random(2000) < 0.3, "x": rng.normal(size=2000), "rare": rng.random(2000) < 0.05}
     data["y"][data["rare"]] = False
-    with pytest.raises(lwa.ModelError, match=r"No mode .*: beta\[rare\[T\.True\]\] kept changing\. .*perfectly separated"):
+    with pytest.raises(lwa.ModelError, match=r"No mode .*: beta\[rare\[T\.True\]\] kept changing.*perfectly separated"):
         mode(lwa.glm("y ~ x + rare", "bernoulli", priors="flat"), data)
     theta, _ = mode(lwa.glm("y ~ x + rare", "bernoulli"), data)  # weak priors are proper
     assert np.isfinite(theta).all()

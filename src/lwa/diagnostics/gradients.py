@@ -1,6 +1,7 @@
 """log π of all rows at many parameter values, and ∇log π at some of them, in one streamed pass."""
 
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterable
+from typing import Self
 
 import jax
 import numpy as np
@@ -11,13 +12,14 @@ from lwa.errors import InputError, ModelError
 from lwa.models.check import describe_theta
 from lwa.models.likelihood import find_likelihood
 from lwa.models.model import Model
-from lwa.models.sums import AnyScores, FloatType, NumpyPlaces, Places, ScoreSums
-from lwa.rows import Batch, Rows, survey
+from lwa.models.sums import AnyScores, FloatType, NumpyPlaces, NumpyScores, Places, ScoreSums
+from lwa.rows import Rows, survey
 from lwa.rows.passes import count_unit_rows, floor_power_of_two, map_pieces, visit_rows
+from lwa.rows.units import AnyBatch
 from lwa.user.progress import Display
 
 TRIAL_SHARE, FEWEST_TRIAL_ROWS, MOST_TRIAL_ROWS = 1 / 16, 4096, 65_536
-"""Rows on which the rounding of float32 is measured. Where a sixteenth of all are fewer than 4096, float64 it is. The
+"""Rows on which the rounding of float32 is measured. If a sixteenth of all rows are fewer than 4096, use float64. The
 error of T rows is taken N/T times, as if all rows erred alike. Errors that do not are overrated by √(N/T): so T grows
 with N, or a logistic regression would seem to need float64 from N = 5·10⁷ instead of 2·10⁸."""
 TRIAL_POINTS = 30
@@ -26,19 +28,11 @@ GRADIENT_ROUNDING = 0.005
 numbers: for a logistic regression at N = 10⁶ no gradient moves by more than 2·10⁻⁵ sd, at a third of the cost."""
 LOG_RATIO_ROUNDING = 0.05
 """What float32 may add to a log ratio of posterior densities, as a root mean square: acceptance probabilities change by
-a twentieth, either way, which is not felt in a mean over hundreds. Logistic, N = 10⁶: 5·10⁻⁵, and 2·10⁻⁴ by trial."""
-
-
-class Scores(NamedTuple):
-    """The gradient of the log posterior at M points, and its value at starts and ends of moves."""
-
-    log_density: NDArray[np.float64]  # (M,), or as many as there are starts
-    gradient: NDArray[np.float64]  # (M, d)
-    proposed: NDArray[np.float64]  # (K,)  log density again; may be infinite or NaN
+a twentieth, either way, which does not matter in a mean over hundreds. Logistic, N = 10⁶: 5·10⁻⁵; 2·10⁻⁴ by trial."""
 
 
 def spread_evenly(of: int, count: int) -> NDArray[np.int64]:
-    """So many positions, spread over a number of them."""
+    """Return `count` positions, spread evenly over `of`."""
     return np.linspace(0, of - 1, count).astype(np.int64)
 
 
@@ -47,10 +41,10 @@ def score_places(
     places: NumpyPlaces,
     factor: NDArray[np.float64],
     display: Display,
-) -> Scores:
-    """∇log π at the points, log π at starts and proposals.
+) -> NumpyScores:
+    """Return ∇log π at the points, and log π at starts and proposals, which may be infinite or NaN.
 
-    `factor` F is that of the draws' covariance: gradients times F are in units of their own spread.
+    F, `factor`, is the factor of the draws' covariance: gradients times F are in units of their own spread.
     """
     model, rows, length = layout.model, layout.full, count_unit_rows(layout.full)
     likelihood = find_likelihood(model)
@@ -67,7 +61,7 @@ def score_places(
         survey(layout.rows)
         total = score_units(layout, places, size, precision, display)
     require_finite_scores(model, places, total, "log_likelihood")
-    return Scores(*(np.asarray(a) + np.asarray(b) for a, b in zip(prior, total, strict=True)))
+    return ScoreSums(*(np.asarray(a) + np.asarray(b) for a, b in zip(prior, total, strict=True)))
 
 
 def blank_scores(places: NumpyPlaces) -> AnyScores:
@@ -76,28 +70,28 @@ def blank_scores(places: NumpyPlaces) -> AnyScores:
 
 
 class ScoreAdder:
-    """Scores of the rows seen so far."""
+    """Adds up the scores of rows, block by block."""
 
     def __init__(self, model: Model, places: NumpyPlaces, size: int, precision: FloatType) -> None:
         self.likelihood, self.places, self.size, self.precision = find_likelihood(model), places, size, precision
         self.total: AnyScores = jax.device_put(blank_scores(places))
 
-    def visit(self, block: Batch) -> None:
-        """Add those of a block."""
+    def visit(self, block: AnyBatch) -> None:
+        """Add the scores of a block."""
         add = self.likelihood.add_scores
         self.total = add(self.total, self.places, block, size=self.size, precision=self.precision)
 
     def join(self, later: Self) -> None:
-        """Add those of the next piece."""
+        """Add the scores of the next piece."""
         self.total = jax.tree.map(lambda a, b: np.asarray(a) + np.asarray(b), self.total, later.total)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Sums alone come back from a worker."""
+    def __getstate__(self) -> dict[str, NumpyScores]:
+        """Return the sums alone: nothing else comes back from a worker."""
         return {"total": jax.tree.map(np.asarray, self.total)}
 
 
 def score_units(layout: Data, places: NumpyPlaces, size: int, precision: FloatType, display: Display) -> AnyScores:
-    """A pass over segments or groups."""
+    """Return the scores of all segments or groups, from one pass."""
     model, rows = layout.model, layout.full
     begun: ScoreAdder | None = None
     pieces = map_pieces(
@@ -114,9 +108,9 @@ def score_units(layout: Data, places: NumpyPlaces, size: int, precision: FloatTy
 
 
 def score_piece(
-    model: Model, places: NumpyPlaces, size: int, precision: FloatType, start: int, blocks: Any
+    model: Model, places: NumpyPlaces, size: int, precision: FloatType, start: int, blocks: Iterable[AnyBatch]
 ) -> ScoreAdder:
-    """Of all units of a piece."""
+    """Return the scores of all units of a piece."""
     adding = ScoreAdder(model, places, size, precision)
     for block in blocks:
         adding.visit(block)
@@ -129,7 +123,7 @@ def choose_score_precision(
     places: NumpyPlaces,
     factor: NDArray[np.float64],
 ) -> FloatType:
-    """float32 for the rows' own terms if its rounding, measured on some rows, would not be felt; else float64."""
+    """Return float32 for the rows' own terms if its rounding, measured on some rows, hardly matters; else float64."""
     likelihood, N = find_likelihood(model), len(rows)
     T = min(int(TRIAL_SHARE * N), MOST_TRIAL_ROWS)
     if T < FEWEST_TRIAL_ROWS or count_unit_rows(rows) > 1 or np.float32 not in likelihood.precisions:
@@ -144,15 +138,17 @@ def choose_score_precision(
     )
     with np.errstate(invalid="ignore"):
         here, there = single.log_density - double.log_density, single.proposed - double.proposed
-        off = (there - here)[np.isfinite(double.proposed)]  # elsewhere, rounding or not, nothing moves there
+        off = (there - here)[
+            np.isfinite(double.proposed)
+        ]  # other moves are refused, with or without rounding
     moved = np.abs((single.gradient - double.gradient) @ factor).max() * N / T
     noise = np.sqrt((off**2).sum() / max(1, len(off))) * N / T
-    # NaN is float64's to explain.
+    # If it is NaN, float64 explains why.
     return np.float32 if moved <= GRADIENT_ROUNDING and noise <= LOG_RATIO_ROUNDING else np.float64
 
 
 def require_finite_scores(model: Model, places: NumpyPlaces, scores: AnyScores, function: str) -> None:
-    """Refuse draws that the model calls impossible, and gradients that JAX cannot take."""
+    """Refuse draws of zero density, and gradients that are not finite."""
     for points, values, what in (
         (places.begun, np.asarray(scores.log_density)[:, None], "value"),
         (places.points, np.asarray(scores.gradient), "gradient"),
@@ -160,7 +156,8 @@ def require_finite_scores(model: Model, places: NumpyPlaces, scores: AnyScores, 
         bad = ~np.isfinite(values).all(1)
         if not bad.any():
             continue
-        where = f"at {bad.sum()} of {len(points)} draws, the first being theta = {describe_theta(model, points[bad][0])}"
+        first = describe_theta(model, points[bad][0])
+        where = f"at {bad.sum()} of {len(points)} draws, the first being theta = {first}"
         if what == "value":
             raise InputError(
                 f"{function} is not finite {where}. Draws of this posterior have a positive density: pass the model "

@@ -32,7 +32,7 @@ type Sites = dict[str, Site]
 """NumPyro's record of one call of a model, by the names of its sites."""
 type Constraint = Any
 """A constraint of NumPyro."""
-type Starts = dict[str, tuple[Array, Constraint]]
+type SiteStarts = dict[str, tuple[Array, Constraint]]
 """Two values of each latent site, and its constraint at both."""
 
 ONE_AT_A_TIME = threading.RLock()
@@ -236,14 +236,14 @@ class NumpyroAdapter:
             return False
         return True
 
-    def start(self, rows: PyTree) -> tuple[Sites, Starts]:
+    def start(self, rows: PyTree) -> tuple[Sites, SiteStarts]:
         """Return the sites, without values, and two values and supports of each latent one.
 
         Values are near the prior's median, or anywhere if it cannot be drawn from.
         """
         sites: Sites = {}
 
-        def call(key: Array) -> Starts:
+        def call(key: Array) -> SiteStarts:
             sites.update(self.call(substitute(seed(self.model, key), substitute_fn=init_to_median()), rows))
             return {name: (site["value"], site["fn"].support) for name, site in sites.items() if is_latent(site)}
 
@@ -392,7 +392,7 @@ def refuse_numpyro_sites(sites: Sites, plate: str) -> None:
             )
 
 
-def require_fixed_shapes(starts: Starts, whole: Sites, single: Mapping[str, tuple[int, ...]]) -> None:
+def require_fixed_shapes(starts: SiteStarts, whole: Sites, single: Mapping[str, tuple[int, ...]]) -> None:
     """Refuse parameters that are as long as the data."""
     for name, (values, _) in starts.items():
         few, all_rows, one = values.shape[1:], jnp.shape(whole[name]["value"]), single[name]

@@ -1,4 +1,4 @@
-"""What each row adds to gradient and curvature at the reference point: the statistics of the calibrated target."""
+"""The curvature of each row at the reference point, as a statistic of subsets."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from lwa.targets.reference import Reference
 
 @dataclass(frozen=True)
 class Curvature(Summary):
-    """Per-row curvature at θ̂, whitened: a subset is representative when its curvature is that of all rows.
+    """Per-row curvature at θ̂, whitened: a subset is representative if its curvature is that of all rows.
 
     S(Y_k) = N F^T (-∇²ℓ_k(θ̂)) F with F Fᵀ the inverse of the full curvature, so that s_N is the identity (less the
     prior's share); off-diagonal entries times √2, so that ‖·‖ is the Frobenius norm. A distance below 1 keeps the
@@ -23,11 +23,11 @@ class Curvature(Summary):
     """
 
     def gather(self) -> Gathering:
-        """It is computed from the reference, which has made its passes already."""
+        """Refuse to gather: the statistic is computed from the reference, which has made its passes already."""
         raise InputError("summary=Curvature() needs a reference point. Pass target='calibrated' with it.")
 
     def at(self, model: Model, reference: Reference, N: int) -> Statistic:
-        """The statistic at a reference point."""
+        """Return the statistic at a reference point."""
         factor = reference.factor
         rows, columns = np.triu_indices(len(factor))
         weight = np.where(rows == columns, 1.0, np.sqrt(2.0))

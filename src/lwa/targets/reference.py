@@ -1,19 +1,20 @@
-"""A point in the bulk, and what all rows say there: θ̂, g_N = Σ ∇ℓ_k(θ̂) and H_N = -Σ ∇²ℓ_k(θ̂), from few passes.
+"""The reference point and the derivatives of all rows there: θ̂, g_N = Σ ∇ℓ_k(θ̂) and H_N = -Σ ∇²ℓ_k(θ̂).
 
-Newton's method on log p(θ) + Σ ℓ_k(θ), first on growing subsets, where steps are cheap, then on all rows, streamed,
-with float64 sums. It stops when the next step is small against the posterior's own width, not against zero.
+Newton's method climbs log p(θ) + Σ ℓ_k(θ), first on growing subsets, where steps are cheap, then on all rows, streamed,
+with float64 sums. It stops when the next step is small against the posterior's own width, not against zero. So θ̂ is in
+the bulk after few passes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float, Float64
 from numpy.typing import NDArray
 
 from lwa.backend.random import Purpose, generator
@@ -21,27 +22,28 @@ from lwa.errors import ModelError
 from lwa.models.check import describe_theta, label_entries
 from lwa.models.likelihood import find_likelihood
 from lwa.models.model import Model
-from lwa.models.sums import NumpySums, Sums, block_size, split_into_blocks
+from lwa.models.sums import NumpySums, Sums, Vectors, block_size, split_into_blocks
 from lwa.rows import Rows
 from lwa.rows.passes import count_unit_rows, floor_power_of_two, map_pieces
+from lwa.rows.units import AnyBatch
 
 POSTERIOR_EVALUATIONS = 2**20
-"""Rows × θ in one such evaluation at the most: 8 MiB a temporary array."""
+"""Most rows × θ in one compiled evaluation: 8 MiB per temporary array."""
 FIRST_MODE_ROWS = 2_000
 """Rows of the first subset; each next one has ten times as many."""
 MOST_MODE_ROWS = 2**18
-"""... but no more than this: they are held in memory, which must not grow with N, and larger ones save no pass."""
+"""Rows of the largest subset: it is held in memory, which must not grow with N, and larger ones save no pass."""
 FEWEST_UNITS = 8
+"""Units of the first subset, at least."""
 CLOSE_ENOUGH = 0.01
-"""Newton decrement, in posterior sds, at which θ̂ is in the bulk for good."""
+"""Newton decrement, in posterior sds, at which θ̂ is safely in the bulk."""
 MOST_STEPS = 100
 SLOW_STEPS = 5
-"""Near a mode each Newton step squares the distance. So many steps that only shorten it by a constant factor run
-towards a mode at infinity, as in perfect separation, however short they are against a posterior sd that grows too."""
-
-
+"""Near a mode each Newton step squares the distance. So many steps in a row that only shorten it by a constant factor
+run towards a mode at infinity, as in perfect separation, however short they are against a posterior sd that grows too.
+"""
 THETAS_AT_ONCE = 2048
-"""θ that are looked at together: what is found of them stays in a processor's cache."""
+"""θ whose distances are computed together, in a processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,11 @@ class Reference:
 
     @cached_property
     def whitening(self) -> NDArray[np.float64]:
-        """F⁻¹: F⁻¹ (θ - θ̂) is standard normal where the posterior is Gaussian."""
+        """F⁻¹: F⁻¹ (θ - θ̂) is standard normal if the posterior is Gaussian."""
         return np.linalg.cholesky(self.precision).T
 
-    def furthest(self, theta: NDArray[Any]) -> float:
-        """The largest distance from θ̂ among many θ, `(..., d)`, in posterior sds; some at a time, in θ's precision."""
+    def furthest(self, theta: Float[np.ndarray, "... d"]) -> float:
+        """Return the largest distance from θ̂ among many θ, in posterior sds; some at a time, in θ's precision."""
         flat, worst = theta.reshape(-1, theta.shape[-1]), 0.0
         centre, across = self.theta.astype(theta.dtype), self.whitening.T.astype(theta.dtype)
         for start in range(0, len(flat), THETAS_AT_ONCE):
@@ -80,13 +82,13 @@ class Reference:
 
 
 def sum_all_rows(model: Model, rows: Rows, theta: NDArray[np.float64]) -> NumpySums:
-    """One pass: sums of each piece, added in order."""
+    """Return the sums over all rows, from one pass: those of each piece, added in order."""
     pieces = map_pieces(rows, sum_piece, block_size(rows), shared=(model,), own=(theta,), here=model.host)
     return reduce(add_sums, pieces)
 
 
-def sum_piece(model: Model, theta: NDArray[np.float64], start: int, blocks: Any) -> NumpySums:
-    """Sums over the rows of a piece."""
+def sum_piece(model: Model, theta: NDArray[np.float64], start: int, blocks: Iterable[AnyBatch]) -> NumpySums:
+    """Return the sums over the rows of a piece."""
     return sum_batches(model, blocks, theta)
 
 
@@ -96,9 +98,12 @@ def add_sums(one: NumpySums, other: NumpySums) -> NumpySums:
 
 
 def sum_batches(
-    model: Model, batches: Any, theta: NDArray[np.float64], counts: NDArray[np.float64] | None = None
+    model: Model, batches: Iterable[AnyBatch], theta: NDArray[np.float64], counts: NDArray[np.float64] | None = None
 ) -> NumpySums:
-    """Sums over all batches of at most `block_size`, added in order in float64; each row counts once, or `counts`."""
+    """Return sums over batches of at most `block_size` rows, added in order in float64.
+
+    Each row counts once, or `counts` times.
+    """
     likelihood, d, start = find_likelihood(model), len(theta), 0
     total = Sums(np.zeros(()), np.zeros(d), np.zeros((d, d)))
     for batch in batches:
@@ -108,13 +113,13 @@ def sum_batches(
     return total
 
 
-def require_derivatives(model: Model, one: Any) -> None:
+def require_derivatives(model: Model, one: AnyBatch) -> None:
     """Refuse a model that JAX cannot differentiate twice, before any pass over the rows.
 
     Raises
     ------
     ModelError
-        With what JAX said, and which targets do without.
+        With JAX's reason, and the targets that need no derivatives.
     """
     if fault := find_not_differentiable(model, one, lambda function: jax.jacfwd(jax.grad(function))):
         name, reason = fault
@@ -125,13 +130,13 @@ def require_derivatives(model: Model, one: Any) -> None:
         )
 
 
-def require_gradients(model: Model, one: Any, kernel: str) -> None:
-    """The same of gradients alone, which a kernel needs whatever the target.
+def require_gradients(model: Model, one: AnyBatch, kernel: str) -> None:
+    """Refuse a model that JAX cannot differentiate once, as some kernels need whatever the target.
 
     Raises
     ------
     ModelError
-        With what JAX said, and which kernels do without.
+        With JAX's reason, and a kernel that needs no gradient.
     """
     if fault := find_not_differentiable(model, one, jax.grad):
         name, reason = fault
@@ -142,9 +147,9 @@ def require_gradients(model: Model, one: Any, kernel: str) -> None:
 
 
 def find_not_differentiable(
-    model: Model, one: Any, derivative: Callable[[Callable[[Array], Array]], Callable[[Array], Array]]
+    model: Model, one: AnyBatch, derivative: Callable[[Callable[[Array], Array]], Callable[[Array], Array]]
 ) -> tuple[str, str] | None:
-    """Which of a model's functions has no such derivative, and what JAX says; None where both have."""
+    """Return which of a model's functions has no such derivative, and JAX's reason; None if both have one."""
     theta = jnp.asarray(model.ravel(model.init))
     functions: dict[str, Callable[[Array], Array]] = {
         "log_likelihood": lambda theta: model.log_likelihood(model.unravel(theta), one).sum(),
@@ -171,13 +176,13 @@ def require_curved(model: Model, found: NumpySums) -> None:
 
 
 def require_finite_derivatives(model: Model, theta: NDArray[np.float64], found: NumpySums, prior: NumpySums) -> None:
-    """Refuse derivatives that are NaN or infinite at a θ where the log posterior is finite."""
+    """Refuse derivatives that are NaN or infinite at a θ with a finite log posterior."""
     if np.isfinite(found.value + prior.value):
         for name, sums in (("log_likelihood", found), ("log_prior", prior)):
             if not (np.isfinite(sums.gradient).all() and np.isfinite(sums.curvature).all()):
                 raise ModelError(
-                    f"The derivatives of {name} are not finite at theta = {describe_theta(model, theta)}, though its value is: "
-                    "the mode may lie at a boundary. Pass constraints, such as {'sigma': 'positive'}, "
+                    f"The derivatives of {name} are not finite at theta = {describe_theta(model, theta)}, though its "
+                    "value is: the mode may lie at a boundary. Pass constraints, such as {'sigma': 'positive'}, "
                     "or target='powered' or 'subposterior', which need no derivatives."
                 )
 
@@ -185,19 +190,19 @@ def require_finite_derivatives(model: Model, theta: NDArray[np.float64], found: 
 def find_reference(
     model: Model, rows: Rows, start: NDArray[np.float64], seed: int, progress: Callable[[int], None] = lambda _: None
 ) -> Reference:
-    """θ̂ by Newton's method, on subsets first, then on all rows.
+    """Find θ̂ by Newton's method, on subsets first, then on all rows.
 
     Raises
     ------
     ModelError
-        Where Newton's method does not settle, or the curvature at θ̂ has a direction that the data do not identify.
+        If Newton's method does not converge, or the data do not identify a direction.
     """
     N, theta = len(rows), start
     size = max(FEWEST_UNITS, FIRST_MODE_ROWS // count_unit_rows(rows))
     while 10 * size <= N and size * count_unit_rows(rows) <= MOST_MODE_ROWS:
         drawn = np.sort(generator(seed, Purpose.REFERENCE, size).choice(N, size, replace=False))
         few = split_into_blocks(rows.take(drawn))
-        with suppress(ModelError):  # a few rows may be separated where all are not: then the next ones begin here too
+        with suppress(ModelError):  # a few rows may be separated though all are not: then the next start here too
             theta = climb_to_mode(model, partial(sum_batches, model, few), theta, enough=0.3)[0]
         size *= 10
     passes = 0
@@ -214,11 +219,13 @@ def find_reference(
 
 
 def expand_at(model: Model, rows: Rows, theta: NDArray[np.float64]) -> Reference:
-    """The expansion at a point that a user knows to be in the bulk: one pass."""
+    """Return the expansion at a point that a user knows to be in the bulk, from one pass."""
     found = sum_all_rows(model, rows, theta)
     prior = find_likelihood(model).sum_prior(theta)
     if not np.isfinite(found.value + prior.value):
-        raise ModelError(f"The log posterior is not finite at reference theta = {describe_theta(model, theta)}. Pass another.")
+        raise ModelError(
+            f"The log posterior is not finite at reference theta = {describe_theta(model, theta)}. Pass another."
+        )
     require_identified(model, theta, found.curvature + prior.curvature)
     return Reference(theta, found.gradient, found.curvature, prior.curvature, 1)
 
@@ -226,7 +233,7 @@ def expand_at(model: Model, rows: Rows, theta: NDArray[np.float64]) -> Reference
 def climb_to_mode(
     model: Model, sums: Callable[[NDArray[np.float64]], NumpySums], theta: NDArray[np.float64], enough: float
 ) -> tuple[NDArray[np.float64], NumpySums, NumpySums]:
-    """Newton steps on log p + Σ ℓ_k, `sums` of θ, until the next would be shorter than `enough` posterior sds.
+    """Climb log p + Σ ℓ_k, given by `sums`, until the next Newton step is shorter than `enough` posterior sds.
 
     Steps that do not increase the log target are halved. Directions of negative curvature are climbed as if it were
     positive: on the way, not at the end, that is as good a guess as any.
@@ -264,10 +271,11 @@ def climb_to_mode(
         here = theta + step
     moving = [name for name, by in zip(label_entries(model), sds, strict=True) if abs(by) >= 0.3 * np.abs(sds).max()]
     raise ModelError(
-        f"No mode of the posterior was found: Newton's method came to theta = {describe_theta(model, theta)} and did not "
-        f"settle: {', '.join(moving[:6])} moved on. If values keep growing, the data may be perfectly separated or a "
-        "direction unidentified: give those parameters a proper prior, pass reference= a point in the bulk, or "
-        "target='powered', which needs no mode."
+        f"No mode of the posterior was found: Newton's method reached theta = {describe_theta(model, theta)} and did "
+        f"not converge: {', '.join(moving[:6])} kept changing. If values keep growing, the data may be perfectly "
+        "separated or a direction unidentified: give those parameters a proper prior, pass "
+        "target=lwa.targets.Calibrated(reference=...) with a point in the bulk, or target='powered', which needs no "
+        "mode."
     )
 
 
@@ -283,27 +291,28 @@ def require_identified(model: Model, theta: NDArray[np.float64], precision: NDAr
     names = [name for name, used in zip(label_entries(model), share, strict=True) if used > 0.3 * share.max()]
     kind = "does not change" if bend[0] > -1e-9 * bend[-1] else "has no maximum"
     raise ModelError(
-        f"The posterior {kind} along a direction that mixes {', '.join(names)} (at theta = {describe_theta(model, theta)}, "
-        f"direction {np.round(direction / np.abs(direction).max(), 3).tolist()}). Drop one of these parameters or "
-        "columns, or give them a proper prior."
+        f"The posterior {kind} along a direction that mixes {', '.join(names)} (at theta = "
+        f"{describe_theta(model, theta)}, direction {np.round(direction / np.abs(direction).max(), 3).tolist()}). Drop "
+        "one of these parameters or columns, or give them a proper prior."
     )
 
 
-def compute_log_posterior(model: Model, rows: Rows, thetas: NDArray[Any]) -> NDArray[np.float64]:
-    """log π of each θ up to a constant, from one streamed pass in float64; -inf where it is no density."""
+def compute_log_posterior(model: Model, rows: Rows, thetas: Float[np.ndarray, "M d"]) -> Float64[np.ndarray, " M"]:
+    """Return log π of each θ up to a constant, from one streamed pass in float64; -inf instead of NaN and infinity."""
     thetas = thetas.astype(np.float64)
     total = find_likelihood(model).compute_log_priors(thetas)
     length = count_unit_rows(rows)
-    size = floor_power_of_two(max(1, 64 // length, min(block_size(rows), POSTERIOR_EVALUATIONS // (len(thetas) * length))))
+    most = min(block_size(rows), POSTERIOR_EVALUATIONS // (len(thetas) * length))
+    size = floor_power_of_two(max(1, 64 // length, most))
     for part in map_pieces(rows, sum_values_in_piece, size, shared=(model,), own=(thetas, size), here=model.host):
         total = total + part
     return np.where(total < np.inf, total, -np.inf)
 
 
 def sum_values_in_piece(
-    model: Model, thetas: NDArray[np.float64], size: int, start: int, blocks: Any
-) -> NDArray[np.float64]:
-    """Σ ℓ_k(θ) over the rows of a piece, for each θ."""
+    model: Model, thetas: Vectors, size: int, start: int, blocks: Iterable[AnyBatch]
+) -> Float64[np.ndarray, " M"]:
+    """Return Σ ℓ_k(θ) over the rows of a piece, for each θ."""
     likelihood, total = find_likelihood(model), np.zeros(len(thetas))
     for batch in blocks:
         total = total + likelihood.sum_values(thetas, batch, size)

@@ -99,8 +99,8 @@ def learn(rows: Rows, names: tuple[str, ...], expressions: Mapping[str, Expressi
     for text, found in levels.items():
         if len(found) < 2:
             raise DataError(
-                f"The factor {text!r} has one level in all rows, {found[0]!r}, so its effect cannot be estimated. Leave "
-                "it out of the formula."
+                f"The factor {text!r} has one level in all rows, {found[0]!r}, so its effect cannot be estimated. "
+                "Leave it out of the formula."
             )
     levels = {text: put_reference_first(expressions[text], found) for text, found in levels.items()}
     for text, moments in seen.running.items():
@@ -377,7 +377,7 @@ class ColumnSums:
 
         entries = []
         for block, part in zip(design.blocks, parts, strict=True):
-            if not block.written_out:
+            if not block.written_out and part.code is not None:
                 met = np.flatnonzero(part.code < block.size)
                 times = np.ones(len(met)) if part.times is None else part.times[met]
                 entries.append((times, met, block.start + part.code[met]))

@@ -1,15 +1,16 @@
-"""Priors of a regression: weak ones scaled to the data, or those that are asked for."""
+"""Priors of a regression: weak ones scaled to the data, or those that a user asks for."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.scipy.special import gammaln
+from jax.typing import ArrayLike
 
 from lwa.errors import InputError
 from lwa.models.glm.design import Design
@@ -17,25 +18,25 @@ from lwa.models.glm.families import HALF_LOG_2PI, Family, apply_link
 from lwa.models.glm.learning import Facts
 
 WEAK_SDS = 2.5
-"""Prior sds of a coefficient, in units of the data, as rstanarm has them: of log odds, 2.5 is a factor of 12."""
+"""Prior sds of a coefficient, in units of the data, as in rstanarm: for log odds, 2.5 is a factor of 12."""
 PRIORS_EXAMPLE = "Pass priors={'x': ('normal', 0, 1), 'sigma': ('exponential', 0.5)}, for example."
 
 
 class PriorKind(NamedTuple):
-    """A distribution: what its numbers are, which of them must be positive, and its log density."""
+    """A distribution: the names of its numbers, which of them must be positive, and its log density."""
 
     numbers: tuple[str, ...]
     positive: tuple[str, ...]
     log_density: Callable[..., Array]
 
 
-def normal_density(value: Any, location: Any, scale: Any) -> Array:
-    """Log density of N(location, scale²)."""
+def normal_density(value: Array, location: ArrayLike, scale: ArrayLike) -> Array:
+    """Return the log density of N(location, scale²)."""
     return -0.5 * ((value - location) / scale) ** 2 - jnp.log(scale) - HALF_LOG_2PI
 
 
-def student_t_density(value: Any, df: Any, location: Any, scale: Any) -> Array:
-    """Log density of Student's t."""
+def student_t_density(value: Array, df: ArrayLike, location: ArrayLike, scale: ArrayLike) -> Array:
+    """Return the log density of Student's t."""
     front = gammaln((df + 1) / 2) - gammaln(df / 2) - 0.5 * jnp.log(df * math.pi) - jnp.log(scale)
     return front - (df + 1) / 2 * jnp.log1p(((value - location) / scale) ** 2 / df)
 
@@ -48,7 +49,7 @@ REAL_PRIORS = {
     ),
     "flat": PriorKind((), (), lambda value: jnp.zeros_like(value)),
 }
-"""Of coefficients."""
+"""Priors of coefficients."""
 POSITIVE_PRIORS = {
     "exponential": PriorKind(("rate",), ("rate",), lambda value, rate: jnp.log(rate) - rate * value),
     "half_normal": PriorKind(
@@ -67,7 +68,7 @@ POSITIVE_PRIORS = {
     ),
     "flat": PriorKind((), (), lambda value: jnp.zeros_like(value)),
 }
-"""Of scales and shapes."""
+"""Priors of scales and shapes."""
 
 
 class Prior(NamedTuple):
@@ -77,20 +78,20 @@ class Prior(NamedTuple):
     numbers: tuple[float, ...] = ()
 
     def __str__(self) -> str:
-        """normal(0, 2.5)."""
+        """Return text such as `normal(0, 2.5)`."""
         return f"{self.kind}({', '.join(f'{number:.3g}' for number in self.numbers)})" if self.numbers else self.kind
 
 
 @dataclass(frozen=True, eq=False)
 class Priors:
-    """One of each coefficient, in their order, and one of each auxiliary parameter."""
+    """A prior for each coefficient, in their order, and for each auxiliary parameter."""
 
     coefficients: tuple[Prior, ...]
     auxiliary: Mapping[str, Prior]
-    centre: np.ndarray | None  # the columns' means, at which that of the intercept is; None where there is none
+    centre: np.ndarray | None  # the columns' means, at which the intercept has its prior; None without intercept
 
     def log_density(self, theta: Mapping[str, Array]) -> Array:
-        """log p(θ)."""
+        """Return log p(θ)."""
         beta = theta["beta"]
         if self.centre is not None:
             beta = beta.at[..., 0].add(beta[..., 1:] @ self.centre.astype(beta.dtype))
@@ -105,8 +106,8 @@ class Priors:
         return total
 
 
-def choose_priors(asked: Any, family: Family, link: str, design: Design, facts: Facts) -> Priors:
-    """Those that are asked for, and weak ones of all else."""
+def choose_priors(asked: object, family: Family, link: str, design: Design, facts: Facts) -> Priors:
+    """Return the priors that are asked for, and weak ones of all else."""
     names = design.names
     flat = isinstance(asked, str) and asked == "flat"
     coefficients = [Prior("flat")] * len(names) if flat else build_weak_priors(family, link, design, facts)
@@ -125,12 +126,12 @@ def choose_priors(asked: Any, family: Family, link: str, design: Design, facts: 
                 coefficients[i] = read_prior(name, spec, REAL_PRIORS)
         else:
             valid = ", ".join(map(repr, [*groups, *auxiliary][:20]))
-            raise InputError(f"priors names {name!r}, which is no coefficient. Valid: {valid}. {PRIORS_EXAMPLE}")
+            raise InputError(f"priors names {name!r}, which is not a coefficient. Valid: {valid}. {PRIORS_EXAMPLE}")
     return Priors(tuple(coefficients), auxiliary, facts.mean if design.intercept else None)
 
 
-def check_priors(asked: Any) -> None:
-    """Refuse what no data can make priors of."""
+def check_priors(asked: object) -> None:
+    """Refuse priors that are invalid whatever the data."""
     if isinstance(asked, Mapping):
         for name, spec in asked.items():
             read_prior(name, spec, REAL_PRIORS | POSITIVE_PRIORS)
@@ -138,8 +139,8 @@ def check_priors(asked: Any) -> None:
         raise InputError(f"priors={asked!r} is not known. Valid: 'auto', 'flat' or a dict. {PRIORS_EXAMPLE}")
 
 
-def read_prior(name: Any, spec: Any, kinds: Mapping[str, PriorKind]) -> Prior:
-    """A prior as users write it: ("normal", 0, 1), or "flat"."""
+def read_prior(name: object, spec: object, kinds: Mapping[str, PriorKind]) -> Prior:
+    """Return a prior as users write it: ("normal", 0, 1), or "flat"."""
     pieces = (spec,) if isinstance(spec, str) else tuple(spec) if isinstance(spec, list | tuple) else ()
     kind = kinds.get(pieces[0]) if pieces and isinstance(pieces[0], str) else None
     if kind is None:
@@ -158,9 +159,9 @@ def read_prior(name: Any, spec: Any, kinds: Mapping[str, PriorKind]) -> Prior:
 
 
 def build_weak_priors(family: Family, link: str, design: Design, facts: Facts) -> list[Prior]:
-    """N(0, 2.5 s/sd(x)), with s = sd(y) where coefficients have its units, else 1; a dummy's unit is its step of 1.
+    """Return N(0, 2.5 s/sd(x)), with s = sd(y) if coefficients have its units, else 1; a dummy's unit is its step of 1.
 
-    That of the intercept is around what the mean of y maps to, where all columns are at their means.
+    The prior of the intercept is centred at what the mean of y maps to, with all columns at their means.
     """
     unit = as_divisor(facts.y.sd) if family.scaled and link == "identity" else 1.0
     found = [Prior("normal", (find_start(family, link, facts), WEAK_SDS * unit))] if design.intercept else []
@@ -171,7 +172,7 @@ def build_weak_priors(family: Family, link: str, design: Design, facts: Facts) -
 
 
 def find_start(family: Family, link: str, facts: Facts) -> float:
-    """The intercept that the mean of y asks for."""
+    """Return the intercept that matches the mean of y."""
     if family.levels == "any":
         return 0.0
     mean = facts.y.mean / facts.trials.mean if facts.trials.count else facts.y.mean
@@ -179,21 +180,24 @@ def find_start(family: Family, link: str, facts: Facts) -> float:
 
 
 def build_auxiliary_prior(name: str, family: Family, facts: Facts) -> Prior:
-    """Of σ: exponential with the mean sd(y). Of ν: Gamma(2, 0.1) (Juárez and Steel, 2010). Of shapes: as rstanarm."""
+    """Return the prior of σ, ν or a shape.
+
+    σ: exponential with the mean sd(y). ν: Gamma(2, 0.1) (Juárez and Steel, 2010). Shapes: as in rstanarm.
+    """
     if name == "sigma":
         return Prior("exponential", (1 / as_divisor(facts.y.sd),))
     return Prior("gamma", (2.0, 0.1)) if name == "nu" else Prior("exponential", (1.0,))
 
 
 def as_divisor(sd: float) -> float:
-    """An sd to divide by."""
+    """Return an sd to divide by: 1 if it is 0."""
     return sd if sd > 0 else 1.0
 
 
 def describe_priors(priors: Priors, design: Design) -> Iterator[str]:
-    """A line for each prior; terms whose columns share one have one line."""
+    """Yield a line for each prior; terms whose columns share one have one line."""
     if design.intercept:
-        where = " (where all columns are at their means)" if design.size else ""
+        where = " (with all columns at their means)" if design.size else ""
         yield f"Intercept{where} ~ {priors.coefficients[0]}"
     for block in design.blocks:
         own = priors.coefficients[design.intercept + block.start :][: block.size]

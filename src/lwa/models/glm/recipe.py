@@ -1,29 +1,34 @@
-"""From rows of the user's columns to what the model reads of them."""
+"""How rows of the user's columns become the rows that the model reads."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from difflib import get_close_matches
+from os import PathLike
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import DataError, InputError
+from lwa.executors import Executor
 from lwa.models.glm.design import Design, Part
 from lwa.models.glm.expressions import Expression
 from lwa.models.glm.families import Family
 from lwa.models.glm.formula import Formula
 from lwa.rows import Batch, Rows
 from lwa.rows.passes import read_blocks
+from lwa.rows.store.cache import open_path
 from lwa.rows.store.encoding import Level
+from lwa.rows.store.levels import encode_rows, list_columns
+from lwa.user.progress import Display
 
-type UserColumns = Mapping[str, NDArray[Any]]
+type UserColumns = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """What all rows have told of expressions, by their texts."""
+    """Levels and moments of expressions over all rows, by their texts."""
 
-    levels: Mapping[str, tuple[Level, ...]]  # of factors, the response among them where it is one
+    levels: Mapping[str, tuple[Level, ...]]  # of factors, and of the response if it is one
     moments: Mapping[str, tuple[float, float]]  # mean and sd, of what is centred or scaled
 
 
@@ -40,7 +45,7 @@ class Recipe:
     trials: Expression | int | None
 
     def parts(self, columns: UserColumns, held: "ColumnLevels") -> list[Part]:
-        """What rows hold of each block of the design."""
+        """Return what rows hold for each block of the design."""
         numbers: dict[str, NDArray[np.float64]] = {}
         codes: dict[str, NDArray[np.int32]] = {}
         for name, factor in self.formula.factors.items():
@@ -51,30 +56,30 @@ class Recipe:
         return [block.build_part(numbers, codes) for block in self.design.blocks]
 
     def number(self, expression: Expression, columns: UserColumns, held: "ColumnLevels") -> NDArray[np.float64]:
-        """One number a row, centred or scaled where that is asked."""
+        """Return one number per row, centred or scaled if asked for."""
         values = expression.compute(columns, held.levels)
         if expression.learned is None:
             return values
         mean, sd = self.learned.moments[expression.text]
         return (values - mean) / (sd if expression.learned == "scale" else 1.0)
 
-    def rows(self, columns: UserColumns, held: "ColumnLevels") -> dict[str, NDArray[Any]]:
-        """What the model reads."""
+    def rows(self, columns: UserColumns, held: "ColumnLevels") -> dict[str, np.ndarray]:
+        """Return the rows that the model reads."""
         y = self.response(columns, held)
         found = {"y": y} | self.design.build_rows(self.parts(columns, held), len(y))
         if self.offsets:
             found["offset"] = np.sum([self.number(offset, columns, held) for offset in self.offsets], axis=0)
         if self.weights is not None:
             found["weights"] = self.number(self.weights, columns, held)
-        trials = self.counted(columns, held, len(y))
+        trials = self.count_trials(columns, held, len(y))
         if trials is not None:
             found["trials"] = trials
         if self.family.constant is not None:
             found["constant"] = self.family.constant(y, trials)
         return found
 
-    def response(self, columns: UserColumns, held: "ColumnLevels") -> NDArray[Any]:
-        """y; the code of its level where it is a factor, as a number where there are two."""
+    def response(self, columns: UserColumns, held: "ColumnLevels") -> np.ndarray:
+        """Return y; if it is a factor, the code of its level, as a float if there are two."""
         expression = self.formula.response
         levels = self.learned.levels.get(expression.text)
         if levels is None:
@@ -82,8 +87,8 @@ class Recipe:
         codes = held.codes(expression, columns, levels)
         return codes if self.family.levels == "any" else codes.astype(np.float64)
 
-    def counted(self, columns: UserColumns, held: "ColumnLevels", size: int) -> NDArray[np.float64] | None:
-        """Trials of each row."""
+    def count_trials(self, columns: UserColumns, held: "ColumnLevels", size: int) -> NDArray[np.float64] | None:
+        """Return the trials of each row, if the family has any."""
         if self.trials is None:
             return None
         if isinstance(self.trials, int):
@@ -93,12 +98,12 @@ class Recipe:
 
 @dataclass(frozen=True, eq=False)
 class ColumnLevels:
-    """What codes stand for in the data at hand, by column: other data may have other levels in another order."""
+    """What codes stand for in these data, by column: other data may have other levels in another order."""
 
     levels: Mapping[str, tuple[Level, ...]]
 
     def codes(self, factor: Expression, columns: UserColumns, known: tuple[Level, ...]) -> NDArray[np.int32]:
-        """The place of each row's level among those that are known; refuses one that is not."""
+        """Return the position of each row's level among those that are known; refuse an unknown one."""
         column = factor.column
         if column is not None and column in self.levels:
             own = self.levels[column]
@@ -121,8 +126,8 @@ class ColumnLevels:
         return codes
 
 
-def unseen_error(name: str, level: Any, known: tuple[Level, ...]) -> DataError:
-    """The error for a level that the model has no coefficient for."""
+def unseen_error(name: str, level: Level, known: tuple[Level, ...]) -> DataError:
+    """Return the error for a level that the model has no coefficient for."""
     some = ", ".join(map(repr, known[:10])) + (f" and {len(known) - 10} more" if len(known) > 10 else "")
     return DataError(
         f"{name!r} has the level {level!r}, which the rows that the model was bound to do not have. Known: {some}. "
@@ -132,7 +137,7 @@ def unseen_error(name: str, level: Any, known: tuple[Level, ...]) -> DataError:
 
 @dataclass(frozen=True, eq=False)
 class RecipeRows:
-    """The user's rows, each read by a recipe when it is asked for."""
+    """The user's rows, read by a recipe on demand."""
 
     source: Rows
     names: tuple[str, ...]  # the columns that are needed
@@ -144,28 +149,52 @@ class RecipeRows:
         return len(self.source)
 
     def take(self, indices: NDArray[np.int64]) -> Batch:
-        """Rows at these positions, in this order."""
+        """Return rows at these positions, in this order."""
         return self._read(self.source.take(indices))
 
     def blocks(self, size: int) -> Iterator[Batch]:
-        """All rows in order, `size` at a time."""
+        """Yield all rows in order, `size` at a time."""
         return map(self._read, self.source.blocks(size))
 
     def between(self, start: int, stop: int, size: int) -> Iterator[Batch]:
-        """The same from `start` to `stop` - 1."""
+        """Yield rows `start` to `stop` - 1 in order, `size` at a time."""
         return map(self._read, read_blocks(self.source, start, stop, size))
 
     def _read(self, batch: Batch) -> Batch:
         return self.recipe.rows(select_columns(batch, self.names), self.held)
 
 
-def select_columns(batch: Batch, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    """Some columns, each of one number a row."""
+def select_columns(batch: Batch, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Return some columns, each of one number per row."""
     assert isinstance(batch, dict)
     for name in names:
         if batch[name].ndim != 1:
             raise InputError(
-                f"Column {name!r} has rows of shape {batch[name].shape[1:]}; one value a row is expected. Pass each of "
-                "its columns under a name of its own."
+                f"Column {name!r} has rows of shape {batch[name].shape[1:]}; one value per row is expected. Pass each "
+                "of its columns under a name of its own."
             )
     return {name: batch[name] for name in names}
+
+
+def open_columns(
+    data: object, names: tuple[str, ...], progress: bool | Display = False, executor: Executor | None = None
+) -> tuple[Rows, ColumnLevels]:
+    """Return the rows of data with these columns, and what codes of text stand for."""
+    if isinstance(data, str | PathLike):
+        data = open_path(data, progress, columns=names, executor=executor)
+    there = list_columns(data)
+    if not there:
+        raise DataError(
+            f"A formula needs columns with names, and data of type {type(data).__name__} have none. Pass a table, or a "
+            "dict of arrays, {'x': x, 'y': y}."
+        )
+    for name in names:
+        if name not in there:
+            close = get_close_matches(name, there, n=1)
+            guess = f" Did you mean {close[0]!r}?" if close else ""
+            raise DataError(
+                f"The formula names the column {name!r}, which the data do not have.{guess} They have "
+                f"{', '.join(map(repr, there))}."
+            )
+    rows, levels = encode_rows(data, names)
+    return rows, ColumnLevels(levels)

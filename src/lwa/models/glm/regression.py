@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cached_property
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,18 +13,15 @@ from numpy.typing import NDArray
 from lwa.errors import DataError, InputError
 from lwa.executors import Executor
 from lwa.models.glm.design import build_design
-from lwa.models.glm.expressions import Expression, read_expression
+from lwa.models.glm.expressions import Expression, Levels, read_expression
 from lwa.models.glm.families import Family, choose_link, find_family
 from lwa.models.glm.formula import Formula, read_formula
 from lwa.models.glm.learning import Facts, learn, read_batches, require_texts, scan_rows
 from lwa.models.glm.linear import LinearPredictors
 from lwa.models.glm.priors import Priors, check_priors, choose_priors, describe_priors, find_start
-from lwa.models.glm.recipe import ColumnLevels, Recipe, RecipeRows
+from lwa.models.glm.recipe import Recipe, RecipeRows, open_columns
 from lwa.models.model import Model, Unbound
-from lwa.rows import Rows
 from lwa.rows.passes import spread_passes
-from lwa.rows.store.cache import open_path
-from lwa.rows.store.levels import encode_rows, list_columns
 from lwa.user.progress import Display
 
 
@@ -34,25 +29,25 @@ def glm(
     formula: str,
     family: str = "gaussian",
     *,
-    priors: Any = "auto",
+    priors: object = "auto",
     link: str | None = None,
     offset: str | None = None,
     weights: str | None = None,
     trials: str | int | None = None,
 ) -> "Glm":
-    """A generalised linear model, g(E[y_k]) = x_kᵀβ + offset_k, from a formula.
+    """Return a generalised linear model, g(E[y_k]) = x_kᵀβ + offset_k, from a formula.
 
-    `lwa.sample(lwa.glm("y ~ x"), data)` binds it to the data: a pass over all rows (two where the formula has `center`,
+    `lwa.sample(lwa.glm("y ~ x"), data)` binds it to the data: a pass over all rows (two if the formula has `center`,
     `scale` or `C` of numbers) finds levels of factors, checks values, and scales the priors. θ has `beta`, in the
-    data's own units and labelled by the columns' names, and what the family needs besides.
+    data's own units and labelled by the columns' names, and the other parameters of the family.
 
     Parameters
     ----------
     formula
         `y ~ a + b`: `a:b` is an interaction, `a*b` is `a + b + a:b`, `a/b` is `a + a:b`, `- 1` or `0 +` leaves the
         intercept out. Text, categories and booleans are factors, whose first level is the reference; `C(x)` makes one
-        of numbers, and `C(x, ref='b')` takes another reference. `(x > 15)` and `(color == 'red')` are 1 where they hold
-        and 0 elsewhere, as response too: `(delay > 15) ~ distance`. `log`, `log2`, `log10`, `log1p`, `exp`, `expm1`,
+        of numbers, and `C(x, ref='b')` takes another reference. `(x > 15)` and `(color == 'red')` are 1 if they hold
+        and 0 otherwise, also as a response: `(delay > 15) ~ distance`. `log`, `log2`, `log10`, `log1p`, `exp`, `expm1`,
         `sqrt`, `abs`, `I(x**2)`, `center`, `scale` and `offset(x)` may be used, and arithmetic inside of them. Names
         such as `` `my column` `` stand between backticks. Nothing else is evaluated.
     family
@@ -60,23 +55,24 @@ def glm(
         `"negative_binomial"` (variance μ + μ²/`phi`), `"gamma"` (variance μ²/`shape`), or `"categorical"` (η_k of each
         level but the first).
     priors
-        `"auto"`: normal around 0 with sds of 2.5 sd(y)/sd(x) (gaussian, student_t) or 2.5/sd(x), where a dummy's sd(x)
-        is taken as 1; of the intercept around what the mean of y maps to, with 2.5 sd(y) or 2.5; exponential with mean
-        sd(y) of σ, Gamma(2, 0.1) of ν, exponential(1) of `phi` and `shape`. `"flat"`: none. Or a dict by coefficient,
-        term or parameter, `{"x": ("normal", 0, 1), "sigma": ("half_normal", 2)}`; the rest is automatic. That of the
-        intercept is of the linear predictor where all columns are at their means.
+        `"auto"`: coefficients are normal around 0 with sds of 2.5 sd(y)/sd(x) (gaussian, student_t) or 2.5/sd(x), with
+        sd(x) = 1 for dummies; the intercept is normal around what the mean of y maps to, with sd 2.5 sd(y) or 2.5; σ is
+        exponential with mean sd(y), ν Gamma(2, 0.1), `phi` and `shape` exponential(1). `"flat"`: none. Or a dict by
+        coefficient, term or parameter, `{"x": ("normal", 0, 1), "sigma": ("half_normal", 2)}`; the rest is automatic.
+        The prior of the intercept is that of the linear predictor with all columns at their means.
     link
-        `"identity"` or `"log"` (gaussian), `"logit"`, `"probit"` or `"cloglog"` (bernoulli, binomial); else there is
-        one.
+        `"identity"` or `"log"` (gaussian), `"logit"`, `"probit"` or `"cloglog"` (bernoulli, binomial); other families
+        have one link.
     offset, weights
-        Columns or expressions: added to the linear predictor, `"log(exposure)"`; times a row's log-likelihood.
+        Columns or expressions: `offset` is added to the linear predictor, as `"log(exposure)"`; `weights` multiply the
+        rows' log-likelihoods.
     trials
-        Of binomial: a column, or one number for all rows.
+        For binomial: a column, or one number for all rows.
 
     Returns
     -------
     Glm
-        For `lwa.sample` and other verbs. `.bind(data)` shows what they make of it: `.model`, `.rows`, `.priors`.
+        For `lwa.sample` and other functions. `.bind(data)` shows what they use: `.model`, `.rows`, `.priors`.
 
     Examples
     --------
@@ -87,7 +83,7 @@ def glm(
     >>> bound = lwa.glm("y ~ x + color", family="poisson").bind({"x": x, "color": color, "y": y})
     >>> print(bound.described)
     y ~ x + color, family poisson (link log), 10,000 rows. Priors:
-      Intercept (where all columns are at their means) ~ normal(0.746, 2.5)
+      Intercept (with all columns at their means) ~ normal(0.746, 2.5)
       x ~ normal(0, 2.5)
       color ~ normal(0, 2.5)
     >>> fit = lwa.sample(bound.model, bound.rows, subset_size=100, draws=100, tune=100, seed=1, progress=False)
@@ -102,18 +98,26 @@ def glm(
             "Pass family='binomial', trials='n' (a column) or trials=10, or family='bernoulli' for single trials."
         )
     if isinstance(trials, bool) or not isinstance(trials, str | int | None) or (isinstance(trials, int) and trials < 1):
-        raise InputError(f"trials={trials!r} is no column and no whole number >= 1. Pass trials='n', or trials=10.")
+        raise InputError(f"trials={trials!r} is not a column, nor a whole number >= 1. Pass trials='n', or trials=10.")
     check_priors(priors)
     counted = trials if trials is None or isinstance(trials, int) else read_number("trials", trials)
     offsets = (*read.offsets, *([] if offset is None else [read_number("offset", offset)]))
     weighted = None if weights is None else read_number("weights", weights)
-    return Glm(as_levels(read, chosen), chosen, choose_link(chosen, link), priors, offsets, weighted, counted)
+    return Glm(
+        formula=as_levels(read, chosen),
+        family=chosen,
+        link=choose_link(chosen, link),
+        priors=priors,
+        offsets=offsets,
+        weights=weighted,
+        trials=counted,
+    )
 
 
-def read_number(option: str, text: Any) -> Expression:
-    """A column or an expression that is a number."""
+def read_number(option: str, text: object) -> Expression:
+    """Return a column or an expression that is a number."""
     if not isinstance(text, str):
-        raise InputError(f"{option}={text!r} is no column. Pass its name, {option}='n', or an expression.")
+        raise InputError(f"{option}={text!r} is not a column. Pass its name, {option}='n', or an expression.")
     expression = read_expression(text)
     if expression.learned is not None:
         raise InputError(f"{option}={text!r} cannot use {expression.learned}. Pass a column, or log(x), for example.")
@@ -121,7 +125,7 @@ def read_number(option: str, text: Any) -> Expression:
 
 
 def as_levels(formula: Formula, family: Family) -> Formula:
-    """The formula with C(...) around the response, where the family is one of levels."""
+    """Return the formula with C(...) around the response, if the family is one of levels."""
     if formula.response.learned is not None and family.levels is None:
         raise InputError(
             f"The response {formula.response.text!r} cannot use {formula.response.learned}. Pass the column itself, or "
@@ -139,25 +143,25 @@ class Glm(Unbound):
     formula: Formula
     family: Family
     link: str
-    priors: Any
+    priors: object
     offsets: tuple[Expression, ...]
     weights: Expression | None
     trials: Expression | int | None
 
     @cached_property
     def expressions(self) -> list[Expression]:
-        """All that it computes of rows."""
+        """All expressions that it computes of rows."""
         others = [one for one in (self.weights, self.trials) if isinstance(one, Expression)]
         return [self.formula.response, *self.formula.factors.values(), *self.offsets, *others]
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The columns that it needs."""
+        """The columns that it reads."""
         return tuple(dict.fromkeys(column for one in self.expressions for column in one.columns))
 
-    def bind(self, data: Any, progress: bool | Display = False, executor: Executor | None = None) -> "BoundGlm":
-        """The model of these data; of a table on disk, the columns that it needs are converted."""
-        source, held = self.source(data, progress, executor)
+    def bind(self, data: object, progress: bool | Display = False, executor: Executor | None = None) -> "BoundGlm":
+        """Return the model of these data; convert the columns that it reads of a table on disk."""
+        source, held = open_columns(data, self.names, progress, executor)
         learnable = dict(self.formula.factors)
         response = self.formula.response
         if self.family.levels == "any" or (self.family.levels == "two" and response.column in held.levels):
@@ -175,37 +179,22 @@ class Glm(Unbound):
             )
         factors = {name: levels for name, levels in learned.levels.items() if name in self.formula.factors}
         design = build_design(self.formula, factors)
-        recipe = Recipe(self.formula, self.family, design, learned, self.offsets, self.weights, self.trials)
+        recipe = Recipe(
+            formula=self.formula,
+            family=self.family,
+            design=design,
+            learned=learned,
+            offsets=self.offsets,
+            weights=self.weights,
+            trials=self.trials,
+        )
         rows = RecipeRows(source, self.names, recipe, held)
         facts = scan_rows(rows, executor)
         return BoundGlm(self, rows, facts, choose_priors(self.priors, self.family, self.link, design, facts))
 
-    def source(
-        self, data: Any, progress: bool | Display = False, executor: Executor | None = None
-    ) -> tuple[Rows, ColumnLevels]:
-        """The rows with the columns that are needed, and what codes of text stand for."""
-        if isinstance(data, str) or hasattr(data, "__fspath__"):
-            data = open_path(data, progress, columns=self.names, executor=executor)
-        there = list_columns(data)
-        if not there:
-            raise DataError(
-                f"A formula needs columns with names, and data of type {type(data).__name__} have none. Pass a table, "
-                "or a dict of arrays, {'x': x, 'y': y}."
-            )
-        for name in self.names:
-            if name not in there:
-                close = get_close_matches(name, there, n=1)
-                guess = f" Did you mean {close[0]!r}?" if close else ""
-                raise DataError(
-                    f"The formula names the column {name!r}, which the data do not have.{guess} They have "
-                    f"{', '.join(map(repr, there))}."
-                )
-        rows, levels = encode_rows(data, self.names)
-        return rows, ColumnLevels(levels)
 
-
-def text_error(expression: Expression, column: str, levels: Sequence[Any], *, is_response: bool) -> DataError:
-    """The error for a text in the place of a number."""
+def text_error(expression: Expression, column: str, levels: Sequence[object], *, is_response: bool) -> DataError:
+    """Return the error for a text in place of a number."""
     some = ", ".join(map(repr, levels[:3])) + (", …" if len(levels) > 3 else "")
     came = f"{expression.text!r} must be a number, but the column {column!r} holds text: {some}."
     if not is_response:
@@ -219,14 +208,14 @@ def text_error(expression: Expression, column: str, levels: Sequence[Any], *, is
 
 @dataclass(frozen=True, eq=False)
 class BoundGlm:
-    """A regression of the data that it has seen; made by `glm.bind(data)`.
+    """A regression of certain data; made by `glm.bind(data)`.
 
     Attributes
     ----------
     model, rows
         A `lwa.Model` and the rows that it reads: y, the columns of few levels written out, codes of the others.
     priors
-        As they were chosen.
+        The priors of all parameters.
     facts
         What the pass over all rows found: means and sds.
     """
@@ -238,25 +227,25 @@ class BoundGlm:
 
     @property
     def names(self) -> list[str]:
-        """Of the coefficients."""
+        """The names of the coefficients."""
         return self.rows.recipe.design.names
 
     @property
     def passes(self) -> int:
-        """Over all rows, to bind it: one, and one more where levels or scales of numbers had to be learned first."""
+        """Passes over all rows to bind it: one, and one more if levels or scales of numbers had to be learned first."""
         learned, held = self.rows.recipe.learned, self.rows.held
         expressions = self.glm.formula.factors | {self.glm.formula.response.text: self.glm.formula.response}
         numbers = any(expressions[text].column not in held.levels for text in learned.levels)
         return 2 if learned.moments or numbers else 1
 
     @property
-    def levels(self) -> Mapping[str, tuple[Any, ...]]:
-        """Of the factors, the reference level first."""
+    def levels(self) -> Levels:
+        """Levels of the factors, the reference level first."""
         return self.rows.recipe.learned.levels
 
     @property
     def described(self) -> str:
-        """What it is a model of, and its priors."""
+        """The formula, family, number of rows and priors, in words."""
         glm = self.glm
         lines = describe_priors(self.priors, self.rows.recipe.design)
         head = (
@@ -288,13 +277,13 @@ class BoundGlm:
 
     @property
     def predictors(self) -> LinearPredictors:
-        """What makes derivatives of many coefficients cheap."""
+        """The linear predictors, which make derivatives in many coefficients cheap."""
         equations = len(self.levels[self.glm.formula.response.text]) - 1 if self.glm.family.levels == "any" else 1
         auxiliary = tuple(sorted(self.glm.family.auxiliary))
         return LinearPredictors(self.rows.recipe.design, equations, auxiliary, self.log_density)
 
     def start(self, name: str) -> float:
-        """Of an auxiliary parameter, by the moments of y."""
+        """Return the start of an auxiliary parameter, from the moments of y."""
         mean, variance = self.facts.y.mean, max(self.facts.y.sd**2, 1e-12)
         if name == "sigma":
             return float(np.sqrt(variance))
@@ -304,7 +293,7 @@ class BoundGlm:
         return float(np.clip(mean**2 / extra, 0.1, 100.0))
 
     def log_likelihood(self, theta: Mapping[str, Array], rows: Mapping[str, Array]) -> Array:
-        """log f(y_k|θ) of each row."""
+        """Return log f(y_k|θ) of each row."""
         design, beta = self.rows.recipe.design, jnp.atleast_2d(theta["beta"])
         eta = jax.vmap(design.predictor, in_axes=(0, None), out_axes=1)(beta, rows)
         if "offset" in rows:
@@ -312,18 +301,18 @@ class BoundGlm:
         return self.log_density(eta, theta, rows)
 
     def log_density(self, eta: Array, theta: Mapping[str, Array], rows: Mapping[str, Array]) -> Array:
-        """log f(y_k|η_k), η being `(n, equations)`."""
+        """Return log f(y_k|η_k) for η of shape `(n, equations)`."""
         glm = self.glm
         terms = glm.family.terms(glm.link, eta if glm.family.levels == "any" else eta[:, 0], theta, rows)
         return terms * rows["weights"] if "weights" in rows else terms
 
-    def read(self, data: Any) -> RecipeRows:
-        """Other data as the model reads them; refuses levels that it has no coefficient for."""
-        source, held = self.glm.source(data)
+    def read(self, data: object) -> RecipeRows:
+        """Return other data as the model reads them; refuse levels that it has no coefficient for."""
+        source, held = open_columns(data, self.glm.names)
         return replace(self.rows, source=source, held=held)
 
-    def design_matrix(self, data: Any) -> NDArray[np.float64]:
-        """X of some data, written out in full: a column for each of `names`."""
+    def design_matrix(self, data: object) -> NDArray[np.float64]:
+        """Return X of some data, written out in full: one column for each of `names`."""
         read, design = self.read(data), self.rows.recipe.design
         found = []
         for columns in read_batches(read.source, read.names):
