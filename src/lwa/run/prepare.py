@@ -48,7 +48,8 @@ def pass_stages(
     python_call = time_python_model(data, settings, starts, display) if data.model.host else None
     require_kernel(data, settings)
     began, cohorts = time.monotonic(), group_chains(settings.chains, ordered=data.ordered)
-    surveyed = survey_rows(data, settings, display)
+    with display.stages("survey"):
+        surveyed = survey_rows(data, settings, display)
     require_calibration(data, settings)
     warming = compile_ahead(data, settings, len(cohorts[0]))
     data, reference, facts, told = locate(data, settings, starts, display)
