@@ -1,1 +1,1 @@
-"""How well a chain has mixed."""
+"""How good draws are: autocorrelation, running summaries, checks of short chains, and the certificate."""

@@ -66,7 +66,7 @@ class Certificate:
     overall_shift, overall_shift_error
         √(ΔᵀHΔ), the shift along the worst of all directions, in sds of π.
     eigenvalues, eigenvalues_error
-        Of H^½ Σ H^½: variance of the draws / variance of π along the directions where they differ the most and the
+        Of H^½ Σ H^½: variance of the draws / variance of π along the directions in which they differ the most and the
         least, found from one half of the draws and measured on the other. All are 1 for exact draws; if correlations
         are wrong, some are not, even if every `sd_ratio` is 1.
     moved, moved_error

@@ -153,7 +153,9 @@ def measure_spread(model: Model, draws: Float64[np.ndarray, "chains draws d"]) -
     flat = draws.reshape(-1, draws.shape[-1])
     mean, sd = flat.mean(0), flat.std(0)
     still = [
-        name for name, moved in zip(label_entries(model), sd > 1e-12 * (1e-300 + np.abs(mean)), strict=True) if not moved
+        name
+        for name, moved in zip(label_entries(model), sd > 1e-12 * (1e-300 + np.abs(mean)), strict=True)
+        if not moved
     ]
     if still:
         raise InputError(f"All draws of {', '.join(still)} are the same. Pass draws of every parameter that vary.")

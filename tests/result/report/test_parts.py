@@ -195,7 +195,13 @@ def test_defaults_are_those_of_sample():
         ("budget", "Budget(seconds=inf, rows=1000000)", "lwa.RowReads(1000000)"),
         ("budget", "much", "..."),
         ("epsilon", "inf", "float('inf')"),
-        ("reference", "array([1., 2.])", "..."),
+        ("target", "powered", "'powered'"),
+        (
+            "target",
+            "Calibrated(transport=auto, leverage=True, reference=None, tolerance=0.02)",
+            "lwa.targets.Calibrated(transport='auto', leverage=True, reference=None, tolerance=0.02)",
+        ),
+        ("target", "Calibrated(transport=auto, leverage=auto, reference=array([1., 2.]), tolerance=0.02)", "..."),
         ("precision", "float64", "'float64'"),
     ],
 )
@@ -205,7 +211,15 @@ def test_settings_as_one_types_them(name, record, expected):
         eval(expected, {"lwa": lwa})
 
 
-@pytest.mark.parametrize("options", [{}, {"target": "calibrated", "refresh_steps": 2, "thinning": 1}, {"thinning": 3}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"target": "calibrated", "refresh_steps": 2, "thinning": 1},
+        {"thinning": 3},
+        {"target": lwa.targets.Calibrated(leverage=True, transport=False), "thinning": 1},
+    ],
+)
 def test_the_call_repeats_the_draws(options):
     made = run(**options)
     again = repeated(write_call(collect_data(made)), MODEL, Y)

@@ -1,1 +1,1 @@
-"""A run as one page of HTML that needs nothing else: `fit.report(path)`, `lwa report RUN`."""
+"""A run as one self-contained page of HTML: `fit.report(path)`, `lwa report RUN`."""

@@ -7,7 +7,7 @@ MOST_NAMED = 5
 """Parameters that a warning names; it only counts the others."""
 
 
-def collect_warnings(data: ReportData) -> list[str]:
+def list_warnings(data: ReportData) -> list[str]:
     """Return the warnings of the run, and those that its table gives rise to."""
     warnings = [str(words) for words in data.attributes.get("warnings", [])]
     if not data.table:
@@ -35,6 +35,6 @@ def list_names(names: list[str]) -> str:
 
 def show_warnings(data: ReportData) -> Markup:
     """Show all warnings, or that there are none."""
-    warnings = collect_warnings(data)
+    warnings = list_warnings(data)
     body = tag("ul", *(tag("li", words) for words in warnings)) if warnings else tag("p", "None.")
     return tag("section", tag("h2", "Warnings"), body, id="warnings", class_="warned" if warnings else None)

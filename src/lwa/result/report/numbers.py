@@ -1,4 +1,4 @@
-"""Numbers as text."""
+"""Numbers as the report writes them."""
 
 import math
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lwa.errors import InputError
-from lwa.result.report.advice import collect_warnings, show_warnings
+from lwa.result.report.advice import list_warnings, show_warnings
 from lwa.result.report.chains import show_autocorrelations, show_chains
 from lwa.result.report.data import ReportData, collect_data
 from lwa.result.report.markup import Markup, join_markup, tag
@@ -122,7 +122,7 @@ def build_header(data: ReportData) -> Markup:
         f"{fit.draws:,} draws" if made is None else f"{made:,} draws (summarised; pictures show the last {fit.draws:,})"
     )
     words = f"{data.chains} chains × {draws} of {scalars}{rows}, {how}"
-    count = len(collect_warnings(data))
+    count = len(list_warnings(data))
     warned = tag("a", f"{count} warning{'s' if count > 1 else ''}", href="#warnings", class_="flag") if count else None
     return tag("header", tag("h1", shorten(describe_model(data))), tag("p", words, ". ", warned))
 

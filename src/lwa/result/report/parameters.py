@@ -21,7 +21,7 @@ def show_table(data: ReportData) -> Markup:
     mixing = ["bulk ESS", "tail ESS", "R-hat"] if len(data.worth) == 2 else ["ESS", "R-hat"]
     titles = ["parameter", "mean", "sd", f"{data.percent} % from", "to", *mixing]
     head = tag("thead", tag("tr", *(tag("th", title, scope="col") for title in titles)))
-    lines = [build_line(data, i) for i in range(len(data.names))]
+    lines = [build_table_line(data, i) for i in range(len(data.names))]
 
     def part(some: list[Markup]) -> Markup:
         return tag("div", tag("table", head, tag("tbody", *some)), class_="scroll")
@@ -37,7 +37,7 @@ def show_table(data: ReportData) -> Markup:
     )
 
 
-def build_line(data: ReportData, i: int) -> Markup:
+def build_table_line(data: ReportData, i: int) -> Markup:
     """Return the line of a parameter, with means to about a hundredth of the sd."""
     low, high = data.interval
     decimals = count_decimals(float(data.table["sd"][i]), 3)

@@ -40,7 +40,7 @@ def draw_ranks(name: str, values: NDArray[np.float64]) -> Markup:
         _path(x, _scale_up(np.repeat(chain, 2), 0.0, top), f"line {find_colour(i)}") for i, chain in enumerate(counts)
     ]
     return build_panel(
-        name, _svg(f"Ranks of {name}, chain by chain", middle, *lines), label_ends("low", "rank", "high")
+        name, _svg(f"Ranks of {name}, chain by chain", middle, *lines), write_below("low", "rank", "high")
     )
 
 
@@ -59,7 +59,7 @@ def draw_trace(name: str, values: NDArray[np.float64], first: str = "first draw"
     marks = place_ticks(low, high, 3)
     labels = [tag("span", words, style=f"bottom:{100 * (at - low) / (high - low):.1f}%") for at, words in marks]
     drawn = tag("div", tag("div", *labels, class_="side"), _svg(f"Trace of {name}", *lines), class_="sided")
-    return build_panel(name, drawn, label_ends(first, "", last))
+    return build_panel(name, drawn, write_below(first, "", last))
 
 
 def draw_autocorrelation(name: str, values: NDArray[np.float64]) -> Markup:
@@ -83,7 +83,7 @@ def draw_autocorrelation(name: str, values: NDArray[np.float64]) -> Markup:
     drawn = tag("path", d=bars, class_="line c0 bars", style=f"stroke-width:{max(1.5, 90 / len(lags)):.1f}px")
     rule = _path([0.0, BOX_WIDTH], [zero, zero], "rule")
     return build_panel(
-        name, _svg(f"Autocorrelation of {name}", rule, *band, drawn), label_ends("lag 1", "", str(len(lags)))
+        name, _svg(f"Autocorrelation of {name}", rule, *band, drawn), write_below("lag 1", "", str(len(lags)))
     )
 
 
@@ -118,7 +118,7 @@ def draw_axis(low: float, high: float) -> Markup:
     )
 
 
-def label_ends(left: str, middle: str, right: str) -> Markup:
+def write_below(left: str, middle: str, right: str) -> Markup:
     """Return three words below a picture."""
     return tag("div", tag("span", left), tag("span", middle), tag("span", right), class_="ends")
 
@@ -173,7 +173,7 @@ def format_tenth(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def draw_bars(lines: Sequence[tuple[str, float, str]]) -> Markup:
+def draw_quantities(lines: Sequence[tuple[str, float, str]]) -> Markup:
     """Draw quantities of one kind as bars: label, size and the words beside it."""
     longest = max(size for _, size, _ in lines) or 1.0
     return tag(

@@ -19,15 +19,13 @@ RECORDED_DEFAULTS: dict[str, tuple[Any, ...]] = {
     "budget": ("Budget(seconds=inf, rows=inf)",),
     "subset_weight": ("Gaussian()",),
     "refresh_steps": (1,),
-    "leverage": ("auto",),
-    "transport": ("auto",),
-    "tolerance": (0.02,),
     "precision": ("auto",),
     "keep_tune": (False,),
     "keep": ("auto",),
 }
 """Recorded values that need not be typed: the defaults of `lwa.sample` and `lwa.rivals.sample`."""
 SETTING_HOMES = {
+    "target": "lwa.targets",
     "subset_move": "lwa.subsets",
     "subset_weight": "lwa.subsets",
     "kernel": "lwa.kernels",
@@ -82,7 +80,7 @@ def write_setting(name: str, value: object) -> str:
         return write_budget(str(value))
     if name == "epsilon" and value == "inf":
         return "float('inf')"
-    return NOT_RECORDED if name == "reference" else repr(value)
+    return repr(value)
 
 
 def write_budget(record: str) -> str:

@@ -5,7 +5,7 @@ import numpy as np
 from lwa.result.report.data import ReportData
 from lwa.result.report.markup import Markup, fold, list_facts, tag
 from lwa.result.report.numbers import format_share, format_short
-from lwa.result.report.pictures import draw_bars, draw_trace
+from lwa.result.report.pictures import draw_quantities, draw_trace
 
 
 def show_rows(data: ReportData) -> Markup:
@@ -109,7 +109,7 @@ def show_distances(data: ReportData) -> Markup:
     epsilon = format_number(data.attributes.get("epsilon"))
     words += f"The bandwidth ε = {epsilon} sets how strongly chains prefer subsets that are close to all rows."
     picture = tag("div", draw_trace("distance", np.asarray(found, np.float64)[data.shown]), class_="panels")
-    return tag("div", heading, tag("p", words), draw_bars(lines), picture)
+    return tag("div", heading, tag("p", words), draw_quantities(lines), picture)
 
 
 def format_number(value: object) -> str:
@@ -129,7 +129,7 @@ def describe_reads(data: ReportData) -> Markup:
         f"{full:,}, {format_short(full / read)} times as many."
     )
     lines = [("this run", float(read), f"{read:.3g}"), ("all rows at each step", float(full), f"{full:.3g}")]
-    return tag("div", tag("p", words), draw_bars(lines))
+    return tag("div", tag("p", words), draw_quantities(lines))
 
 
 def describe_rival(data: ReportData) -> Markup:
