@@ -1,4 +1,4 @@
-"""Which kernel is best in which dimension? Behind `kernels/choice.py`.
+"""Which kernel is best in which dimension? Behind `engine/problem.py`.
 
     python benchmarks/kernels.py             # about forty minutes on two cores; --cases, --d and --append cut it up
     python benchmarks/kernels.py --quick     # d = 5, short runs: whether it works
