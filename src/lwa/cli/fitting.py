@@ -64,7 +64,7 @@ def parse_sample_options(
         keep=keep,
     )
     size = DEFAULT_SUBSET_SIZE if subset_size is None else options["subset_size"]
-    Settings.check(ordered=False, **complete_settings(options, subset_size=size))
+    Settings.check(complete_settings(options, subset_size=size), ordered=False)
     return options
 
 
