@@ -191,7 +191,7 @@ def main() -> None:
     read = told["rows_read"] / (told["moves"] * told["settings"]["chains"])
     print(f"{told['rows']:,} rows, {len(found)} coefficients, subsets of {told['subset_size']:,}.")
     print(f"{taken:.1f} s: fit and certificate, {told['sampling_seconds']:.1f} s of it tune and sampling.")
-    print(f"{told['moves_a_second']:,.0f} moves a second of 4 chains, {read:,.0f} rows read a move.")
+    print(f"{told['moves_a_second']:,.0f} moves per second of 4 chains, {read:,.0f} rows read per move.")
     print(f"Newton on all rows in NumPy, and quadrature: {newton:.1f} s.")
     pure = found["exact_mean"].notna()
     others, ratio = found["shift"][~pure].abs(), (found["sd"] / found["laplace_sd"])[~pure]
