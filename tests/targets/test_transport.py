@@ -29,21 +29,46 @@ from lwa.targets.target import Target
 ROWS, SIZE = 600, 60
 
 
+def log_likelihood(theta, rows):
+    predictor = theta["a"][rows["level"]] + theta["b"] * rows["x"]
+    return rows["y"] * predictor - jax.nn.softplus(predictor)
+
+
+def log_prior(theta):
+    return -0.5 * jnp.sum(theta["a"] ** 2) - 0.5 * theta["b"] ** 2
+
+
+LEVELS = lwa.Model(log_likelihood, log_prior, {"a": jnp.zeros(4), "b": 0.0})
+"""One object, so that tests share its compiled programs."""
+
+
 def levels(absent):
     """A factor of four levels beside a covariate; the last level has no row where it is `absent`."""
     rng = np.random.default_rng(1)
     level = rng.integers(3 if absent else 4, size=ROWS).astype(np.int32)
     x = rng.normal(size=ROWS)
     y = (rng.random(ROWS) < 0.4).astype(float)
+    return LEVELS, {"level": level, "x": x, "y": y}
 
-    def log_likelihood(theta, rows):
-        predictor = theta["a"][rows["level"]] + theta["b"] * rows["x"]
-        return rows["y"] * predictor - jax.nn.softplus(predictor)
 
-    def log_prior(theta):
-        return -0.5 * jnp.sum(theta["a"] ** 2) - 0.5 * theta["b"] ** 2
+@jax.jit
+def derivatives_given(target, at, columns, given, counts):
+    """Gradient and Hessian of the log target given each subset."""
 
-    return lwa.Model(log_likelihood, log_prior, {"a": jnp.zeros(4), "b": 0.0}), {"level": level, "x": x, "y": y}
+    def value(theta, *own):
+        return target.evaluate(theta, *own).total
+
+    return [jax.vmap(f(value), (None, 0, 0, 0))(at, columns, given, counts) for f in (jax.grad, jax.hessian)]
+
+
+@jax.jit
+def derivatives_of_all(at, everything):
+    """Gradient and Hessian of the log posterior of all rows."""
+
+    def full(theta):
+        return LEVELS.log_prior_at(theta) + LEVELS.log_likelihood(LEVELS.unravel(theta), everything).sum()
+
+    return jax.grad(full)(at), jax.hessian(full)(at)
 
 
 def transported(model, data, size, leverage, move=None, second_order=False):
@@ -72,24 +97,12 @@ def test_every_subset_has_the_gradient_and_curvature_of_all_rows(absent, leverag
             U, _ = chain.advance(U, range(20), 0)
         given, counts = chain.given(U), chain.counts(U)
         columns = to_columns(chain.take(U), np.float64, axis=1)
-        everything = jax.tree.map(jnp.asarray, data)
-
-        def full(theta):
-            return model.log_prior_at(theta) + model.log_likelihood(model.unravel(theta), everything).sum()
-
         at = jnp.asarray(reference.theta)
         assert second_order or bool(given.feasible.all())
-
-        @jax.jit
-        def derivatives(*of_U):
-            def value(theta, *own):
-                return target.evaluate(theta, *own).total
-
-            return [jax.vmap(f(value), (None, 0, 0, 0))(at, *of_U) for f in (jax.grad, jax.hessian)]
-
-        slope, bend = derivatives(columns, given, counts)
-        np.testing.assert_allclose(slope, np.broadcast_to(jax.grad(full)(at), slope.shape), atol=1e-7)
-        np.testing.assert_allclose(bend, np.broadcast_to(jax.hessian(full)(at), bend.shape), atol=1e-7 * ROWS)
+        slope, bend = derivatives_given(target, at, columns, given, counts)
+        full_slope, full_bend = derivatives_of_all(at, jax.tree.map(jnp.asarray, data))
+        np.testing.assert_allclose(slope, np.broadcast_to(full_slope, slope.shape), atol=1e-7)
+        np.testing.assert_allclose(bend, np.broadcast_to(full_bend, bend.shape), atol=1e-7 * ROWS)
 
 
 def test_many_matrices_are_inverted_one_by_one_as_in_a_batch():
@@ -184,8 +197,15 @@ def test_the_smallest_subset_that_will_do():
     assert 0 <= fit.attributes["predicted_sd_error"] <= 0.02
     wider, closer = (
         lwa.sample(
-            model, data, subset_size="auto", target=Calibrated(transport=False, tolerance=t), draws=20, tune=20, seed=1,
-            summary=lwa.summaries.Curvature(), progress=False,
+            model,
+            data,
+            subset_size="auto",
+            target=Calibrated(transport=False, tolerance=t),
+            draws=20,
+            tune=20,
+            seed=1,
+            summary=lwa.summaries.Curvature(),
+            progress=False,
         ).attributes
         for t in (0.02, 0.0005)
     )
