@@ -12,7 +12,8 @@ import pytest
 import lwa
 from lwa.rivals import Metropolis
 from lwa.rivals.problems import simulate_arma
-from lwa.rivals.record import Record, RecordedSteps
+from lwa.rivals.record import Record, Steps
+from lwa.rivals.rival import Info
 from lwa.run import loop
 from tests.rivals import conjugate
 
@@ -58,7 +59,9 @@ def test_block_length_changes_no_bit_and_nothing_is_traced_again(monkeypatch, na
     model = lwa.Model(counted, lambda mu: -0.5 * (mu / 10.0) ** 2, init=0.0)
     fits = []
     for length in (1000, 7):
-        monkeypatch.setattr(loop.BlockLength, "after", lambda self, took, moves, length=length: loop.BlockLength(length))
+        monkeypatch.setattr(
+            loop.BlockLength, "after", lambda self, took, moves, length=length: loop.BlockLength(length)
+        )
         fits.append(run(name, model))
     assert np.array_equal(fits[0].posterior["theta"], fits[1].posterior["theta"])
     assert np.array_equal(fits[0].sample_stats["n_rows_read"], fits[1].sample_stats["n_rows_read"])
@@ -205,7 +208,8 @@ def test_no_model():
 
 def steps(first, count):
     values = np.arange(first, first + count)
-    return RecordedSteps(values[:, None].astype(float), values * 1.0, values > 0, np.ones(count), values, {"n": values})
+    info = Info(np.ones(count), values > 0, values < 0, rows=values, lp=values * 1.0, extra={"n": values})
+    return Steps(values[:, None].astype(float), info)
 
 
 def test_a_record_that_is_full_keeps_every_second_step():
@@ -215,8 +219,8 @@ def test_a_record_that_is_full_keeps_every_second_step():
     kept = record.join()
     assert record.thinning == 8
     assert kept.theta[:, 0].tolist() == [7.0, 15.0, 23.0, 31.0, 39.0]
-    assert np.diff(kept.rows, prepend=0).tolist() == [sum(range(8 * i, 8 * i + 8)) for i in range(5)]
-    assert kept.acceptance.tolist() == [8.0, 16.0, 24.0, 32.0, 40.0]
+    assert np.diff(kept.info.rows, prepend=0).tolist() == [sum(range(8 * i, 8 * i + 8)) for i in range(5)]
+    assert kept.info.acceptance.tolist() == [8.0, 16.0, 24.0, 32.0, 40.0]
 
 
 @pytest.mark.slow

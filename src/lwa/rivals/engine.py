@@ -15,18 +15,19 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float64, PyTree
 
-from lwa.backend.random import Purpose, keys
+from lwa.backend.random import Purpose, as_seed, keys
 from lwa.data.data import Data
 from lwa.kernels.autoregressive import Noise
 from lwa.kernels.blockwise import Noise as BlockNoise
-from lwa.kernels.kernel import MetropolisKernel, MoveInfo, Tuning, steering_gain
+from lwa.kernels.kernel import AnyArray, MetropolisKernel, MoveInfo, Tuning, steering_gain
 from lwa.rivals.problem import RivalProblem, always_compiled
-from lwa.rivals.record import Record, RecordedSteps, stack_chains
-from lwa.rivals.rival import Info, Rival, draw_noise
-from lwa.run.budget import Budget, Meter
-from lwa.run.loop import TUNE_SHARE, BlockLength, Spent, explain_stop, keeps_draws
-from lwa.run.settings import NO_END, count_keepable
+from lwa.rivals.record import Record, Steps, stack_chains
+from lwa.rivals.rival import Rival, draw_noise
+from lwa.run.budget import Budget, as_budget
+from lwa.run.loop import TUNE_SHARE, BlockLength, Meter, Spent, explain_stop, keeps_draws
+from lwa.run.settings import NO_END, count_keepable, read_draws
 from lwa.user.progress import Display, Interruption, catch_interrupts
+from lwa.user.validate import require_bool, require_whole
 
 STEPS_PER_CALL = 1024
 """Steps in one call of the compiled loop at most."""
@@ -48,6 +49,20 @@ class RivalPlan:
     budget: Budget
     keep_tune: bool
 
+    @classmethod
+    def check(
+        cls, *, draws: object, tune: object, thinning: object, seed: object, budget: object, keep_tune: object
+    ) -> "RivalPlan":
+        """Return the plan, or refuse what cannot be meant."""
+        return cls(
+            draws=read_draws(draws, budget),
+            tune=require_whole("tune", tune, least=0, example=1000),
+            thinning=require_whole("thinning", thinning, least=1, example=1),
+            seed=as_seed(seed),
+            budget=as_budget(budget),
+            keep_tune=require_bool("keep_tune", keep_tune),
+        )
+
 
 @dataclass(frozen=True)
 class RivalRun:
@@ -61,13 +76,21 @@ class RivalRun:
     fingerprint: str  # of the data
     warned: list[str]
 
+    @property
+    def in_words(self) -> str:
+        """What the run is going to do."""
+        plan, N = self.plan, len(self.data)
+        draws = "as many draws as the budget allows" if plan.draws is None else f"{plan.draws:,} draws"
+        steps = f"{len(self.starts)} chains, {plan.tune:,} steps of tune, then {draws}"
+        return f"{self.rival.label}: {steps}, on {N:,} rows."
+
 
 @dataclass(frozen=True)
 class RivalOutcome(Spent):
     """What came of a run. Steps are arrays `(chains, draws, ...)`; None if there are none."""
 
-    kept: RecordedSteps | None
-    warmup: RecordedSteps | None  # the steps of tune, if they are kept
+    kept: Steps | None
+    warmup: Steps | None  # the steps of tune, if they are kept
     walk: Tuning  # what the kernel of every chain has learnt
 
 
@@ -76,18 +99,6 @@ class RivalChain(NamedTuple):
 
     state: PyTree
     recent: Float64[Array, "learn_every d"]  # θ of the last steps of tune
-
-
-class StepPage(NamedTuple):
-    """Room for the steps of one call; leaves `(STEPS_PER_CALL, ...)`."""
-
-    theta: Array
-    lp: Array
-    accepted: Array
-    acceptance: Array
-    rows: Array
-    invalid: Array
-    extra: dict[str, Array]
 
 
 def run_rival(run: RivalRun, display: Display) -> RivalOutcome:
@@ -163,15 +174,21 @@ def keep_draws(
     return clock, "", None
 
 
-def record_steps(records: list[Record], made: list[RecordedSteps]) -> None:
+def read_steps(page: Steps, steps: int, reads: float) -> Steps:
+    """Return the first so many steps of a page as NumPy arrays, with rows in place of units of `reads` rows."""
+    theta, info = jax.tree.map(lambda leaf: np.asarray(leaf)[:steps], page)
+    return Steps(theta, info._replace(rows=np.rint(info.rows * reads).astype(np.int64)))
+
+
+def record_steps(records: list[Record], made: list[Steps]) -> None:
     """Record what every chain did."""
     for record, steps in zip(records, made, strict=True):
         record.add(steps)
 
 
-def describe_block(made: Sequence[RecordedSteps]) -> str:
+def describe_block(made: Sequence[Steps]) -> str:
     """Describe how a block went."""
-    accepted, rows = (np.mean([getattr(one, name).mean() for one in made]) for name in ("acceptance", "rows"))
+    accepted, rows = (np.mean([getattr(one.info, name).mean() for one in made]) for name in ("acceptance", "rows"))
     return f"accepts {accepted:.2f}, reads {rows:,.0f} rows per step"
 
 
@@ -214,7 +231,7 @@ class RivalRunner:
         fitting = max(1.0, rows / max(per_step, 1.0))
         return int(min(wanted, self.blocks.moves, STEPS_PER_CALL, fitting))
 
-    def play(self, steps: int, *, tuning: bool) -> list[RecordedSteps]:
+    def play(self, steps: int, *, tuning: bool) -> list[Steps]:
         """Play one block of every chain, each on a thread; in Python one after the other, on the caller's thread."""
         began = time.monotonic()
         call = partial(self._play_chain, steps=steps, tuning=tuning)
@@ -223,24 +240,13 @@ class RivalRunner:
         self.blocks = self.blocks.after(time.monotonic() - began, steps)
         self.chains = [chain for chain, _ in done]
         self.position += steps
-        pages = [jax.tree.map(lambda leaf: np.asarray(leaf)[:steps], page) for _, page in done]
         reads = float(self.problem.reads)
-        self.invalid += sum(int(page.invalid.sum()) for page in pages)
-        made = [
-            RecordedSteps(
-                theta=page.theta,
-                lp=page.lp,
-                accepted=page.accepted,
-                acceptance=page.acceptance,
-                rows=np.rint(page.rows * reads).astype(np.int64),
-                extra=page.extra,
-            )
-            for page in pages
-        ]
-        self.meter.rows += sum(int(one.rows.sum()) for one in made)
+        made = [read_steps(page, steps, reads) for _, page in done]
+        self.invalid += sum(int(one.info.invalid.sum()) for one in made)
+        self.meter.rows += sum(int(one.info.rows.sum()) for one in made)
         return made
 
-    def _play_chain(self, chain: int, steps: int, tuning: bool) -> tuple[RivalChain, StepPage]:
+    def _play_chain(self, chain: int, steps: int, tuning: bool) -> tuple[RivalChain, Steps]:
         with jax.enable_x64(True):
             played = advance_chain(
                 self.keys[chain],
@@ -262,13 +268,13 @@ def start_chain(key: Array, theta: Float64[Array, " d"], rival: Rival, problem: 
     return RivalChain(rival.init(key, jnp.asarray(theta), problem), jnp.tile(jnp.asarray(theta), (LEARN_EVERY, 1)))
 
 
-def make_blank_page(rival: Rival, state: PyTree, problem: RivalProblem) -> StepPage:
+def make_blank_page(rival: Rival, state: PyTree, problem: RivalProblem) -> Steps:
     """Return zeros in the shape of a page."""
     if problem.in_python:
         info = rival.step(jax.random.key(0), state, problem)[1]
     else:
         info = jax.eval_shape(lambda state: rival.step(jax.random.key(0), state, problem)[1], state)
-    one = as_page(state.theta, info)
+    one = Steps(state.theta, info)
     return jax.tree.map(lambda leaf: jnp.zeros((STEPS_PER_CALL, *leaf.shape), leaf.dtype), one)
 
 
@@ -276,21 +282,21 @@ def make_blank_page(rival: Rival, state: PyTree, problem: RivalProblem) -> StepP
 def advance_chain(
     key: Array,
     chain: RivalChain,
-    room: StepPage,
+    room: Steps,
     first: int,
     steps: int,
     problem: RivalProblem,
     rival: Rival,
     tuning: bool,
-) -> tuple[RivalChain, StepPage]:
+) -> tuple[RivalChain, Steps]:
     """Make so many steps of one chain, from its `first` on. Randomness depends on a step's number, not on the block."""
 
-    def body(i: Array, carry: tuple[RivalChain, StepPage]) -> tuple[RivalChain, StepPage]:
+    def body(i: Array, carry: tuple[RivalChain, Steps]) -> tuple[RivalChain, Steps]:
         (state, recent), page = carry
         number = first + i
         own = derive_key(key, number)
         state, info = rival.step(own, state, problem)
-        page = write_step(page, i, as_page(state.theta, info))
+        page = write_step(page, i, Steps(state.theta, info))
         if rival.walks:
             recent = recent.at[number % LEARN_EVERY].set(state.theta)
             noise = draw_noise(own, state.theta, problem.kernel)
@@ -323,7 +329,7 @@ def steering_strength(number: Array, problem: RivalProblem) -> Array:
 def adapt_walk(
     walk: Tuning,
     noise: Noise | BlockNoise,
-    acceptance: Array,
+    acceptance: AnyArray,
     gain: Array,
     recent: Array,
     number: Array,
@@ -351,19 +357,6 @@ def derive_key(key: Array, number: Array) -> Array:
 
 
 @always_compiled
-def write_step(page: StepPage, i: Array, made: StepPage) -> StepPage:
+def write_step(page: Steps, i: Array, made: Steps) -> Steps:
     """Write a step to its place in a page."""
     return jax.tree.map(lambda room, leaf: room.at[i].set(leaf), page, made)
-
-
-def as_page(theta: Array, info: Info) -> StepPage:
-    """Return what is kept of a step."""
-    return StepPage(
-        theta=theta,
-        lp=info.lp,
-        accepted=info.accepted,
-        acceptance=info.acceptance,
-        rows=info.rows,
-        invalid=info.invalid,
-        extra=info.extra,
-    )

@@ -13,12 +13,12 @@ from lwa.backend.random import Purpose, generator, keys
 from lwa.data.data import Data
 from lwa.data.lead_in import extend_lead_in
 from lwa.errors import InputError, ModelError
-from lwa.kernels.autoregressive import Autoregressive
-from lwa.kernels.blockwise import Blockwise
+from lwa.kernels import Autoregressive, Blockwise, RandomWalk
 from lwa.kernels.kernel import MetropolisKernel
-from lwa.kernels.random_walk import RandomWalk
+from lwa.rivals.engine import RivalPlan, RivalRun
 from lwa.rivals.problem import RivalProblem, build_gaussian, choose_term_precision, load_rows
 from lwa.rivals.rival import Rival, Setting
+from lwa.rows import survey
 from lwa.run.begin import Starts, draw_start, explain_no_start, flatten_theta
 from lwa.targets.reference import Reference, compute_log_posterior, expand_at, find_not_differentiable, find_reference
 from lwa.targets.target import Terms
@@ -26,6 +26,35 @@ from lwa.user.progress import Display
 
 type GivenReference = Reference | PyTree | Literal[False] | None
 """A θ in the bulk of the posterior, or what was found there before; False for none; None to look for the mode."""
+
+
+def prepare_rival(
+    rival: Rival,
+    data: Data,
+    plan: RivalPlan,
+    kernel: MetropolisKernel,
+    *,
+    starts: Starts | None,
+    chains: int,
+    reference: GivenReference,
+    display: Display,
+) -> RivalRun:
+    """Check that the method applies, find the mode, load the rows and put every chain at its start."""
+    N = len(data)
+    surveyed = survey(data.rows, progress=lambda done: display.show("all rows", done, N))
+    require_applicable(rival, data, "")  # before any costly pass
+    data, mode, no_mode = find_mode(data, reference, starts, plan.seed, display)
+    require_applicable(rival, data, no_mode)
+    problem, warned = load_problem(rival, data, mode, kernel, plan.seed)
+    return RivalRun(
+        rival=rival,
+        problem=problem,
+        plan=plan,
+        starts=find_rival_starts(data, problem, mode, starts, seed=plan.seed, chains=chains),
+        data=data,
+        fingerprint=surveyed.fingerprint,
+        warned=warned,
+    )
 
 
 def as_rival_kernel(kernel: object) -> MetropolisKernel:

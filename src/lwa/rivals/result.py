@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
+import jax
 import numpy as np
 from jaxtyping import Float64
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from lwa.errors import InputError
 from lwa.models.model import Model
 from lwa.result.result import Origin, Result
 from lwa.rivals.engine import RivalOutcome, RivalRun
-from lwa.rivals.record import RecordedSteps
+from lwa.rivals.record import Steps
 from lwa.run.conclude import label_axes, record_costs, record_versions
 from lwa.run.settings import as_plain
 
@@ -55,18 +56,19 @@ def build_result(run: RivalRun, outcome: RivalOutcome, seconds: float) -> Result
 
 
 def name_stats(
-    kept: RecordedSteps | None, thinning: int, chains: int, model: Model
+    kept: Steps | None, thinning: int, chains: int, model: Model
 ) -> tuple[Float64[np.ndarray, "chains draws d"], dict[str, NDArray[Any]]]:
     """Return the flat draws and `sample_stats` of kept steps."""
     if kept is None:
         return np.empty((chains, 0, model.dimension)), {"lp": np.empty((chains, 0))}
-    stats: dict[str, NDArray[Any]] = {
-        "lp": kept.lp,
-        "acceptance_rate": np.diff(kept.acceptance, axis=1, prepend=0.0) / thinning,
-        "accepted": kept.accepted,
-        "n_rows_read": np.diff(kept.rows, axis=1, prepend=0),
+    theta, info = jax.tree.map(np.asarray, kept)
+    stats = {
+        "lp": info.lp,
+        "acceptance_rate": np.diff(info.acceptance, axis=1, prepend=0.0) / thinning,
+        "accepted": info.accepted,
+        "n_rows_read": np.diff(info.rows, axis=1, prepend=0),
     }
-    return kept.theta, stats | kept.extra
+    return theta, stats | info.extra
 
 
 def collect_warnings(run: RivalRun, outcome: RivalOutcome, stats: Mapping[str, NDArray[Any]]) -> list[str]:

@@ -9,13 +9,13 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Float, Float64, Int, PyTree
+from jaxtyping import Bool, Float, Float64, PyTree
 from numpy.typing import NDArray
 
 from lwa.kernels.autoregressive import Noise
 from lwa.kernels.blockwise import Blockwise
 from lwa.kernels.blockwise import Noise as BlockNoise
-from lwa.kernels.kernel import MetropolisKernel, Tuning, acceptance_probability, accepts
+from lwa.kernels.kernel import AnyArray, MetropolisKernel, Tuning, acceptance_probability, accepts
 from lwa.models.model import Model
 from lwa.rivals.problem import RivalProblem, always_compiled
 
@@ -43,14 +43,14 @@ class Walker(NamedTuple):
 
 
 class Info(NamedTuple):
-    """What diagnostics need of one step."""
+    """What diagnostics need of one step, or of many: then leaves have the axes of `Steps` first."""
 
-    acceptance: Float[Array, ""]  # min(1, ratio) if it is known, else whether θ′ was accepted
-    accepted: Bool[Array, ""]
-    invalid: Bool[Array, ""]  # the proposal's log density was NaN or +inf
-    rows: Int[Array, ""]  # rows read: one that is evaluated at θ and at θ' is read twice
-    lp: Float[Array, ""]  # log posterior of the current θ up to a constant; NaN if the method never knows it
-    extra: dict[str, Array]
+    acceptance: AnyArray  # min(1, ratio) if it is known, else whether θ′ was accepted
+    accepted: AnyArray
+    invalid: AnyArray  # the proposal's log density was NaN or +inf
+    rows: AnyArray  # rows read: one that is evaluated at θ and at θ' is read twice
+    lp: AnyArray  # log posterior of the current θ up to a constant; NaN if the method never knows it
+    extra: Mapping[str, AnyArray]
 
 
 @dataclass(frozen=True)

@@ -7,30 +7,20 @@ from importlib import import_module
 import jax
 from jaxtyping import PyTree
 
-from lwa.backend.random import as_seed
 from lwa.data.data import lay_out
 from lwa.errors import InputError, one_of, warn
 from lwa.kernels.kernel import MetropolisKernel
 from lwa.models.model import Model, Unbound, require_model
 from lwa.result.result import Result
-from lwa.rivals.engine import RivalPlan, RivalRun, run_rival
-from lwa.rivals.prepare import (
-    GivenReference,
-    as_rival_kernel,
-    find_mode,
-    find_rival_starts,
-    load_problem,
-    require_applicable,
-)
+from lwa.rivals.engine import RivalPlan, run_rival
+from lwa.rivals.prepare import GivenReference, as_rival_kernel, prepare_rival
 from lwa.rivals.result import build_result
 from lwa.rivals.rival import Rival
-from lwa.rows import survey
 from lwa.run.begin import read_starts
-from lwa.run.budget import as_budget
 from lwa.run.conclude import attach_result
-from lwa.run.settings import BudgetOption, read_draws
+from lwa.run.settings import BudgetOption
 from lwa.user.progress import Display
-from lwa.user.validate import require_bool, require_whole
+from lwa.user.validate import require_whole
 
 RIVAL_CLASSES = {
     "metropolis": "Metropolis",
@@ -125,35 +115,21 @@ def sample(
     began = time.monotonic()
     require_model(model)
     rival, proposals = find_rival(name, options), as_rival_kernel(kernel)
-    plan = RivalPlan(
-        draws=read_draws(draws, budget),
-        tune=require_whole("tune", tune, least=0, example=1000),
-        thinning=require_whole("thinning", thinning, least=1, example=1),
-        seed=as_seed(seed),
-        budget=as_budget(budget),
-        keep_tune=require_bool("keep_tune", keep_tune),
-    )
+    plan = RivalPlan.check(draws=draws, tune=tune, thinning=thinning, seed=seed, budget=budget, keep_tune=keep_tune)
     chains = require_whole("chains", chains, least=1, example=4)
     with Display(progress) as display, jax.enable_x64(True):
         laid_out = lay_out(model, data, display)
-        given = read_starts(laid_out.given, initvals, chains)
-        N = len(laid_out)
-        surveyed = survey(laid_out.rows, progress=lambda done: display.show("all rows", done, N))
-        require_applicable(rival, laid_out, "")  # before any costly pass
-        laid_out, mode, no_mode = find_mode(laid_out, reference, given, plan.seed, display)
-        require_applicable(rival, laid_out, no_mode)
-        problem, warned = load_problem(rival, laid_out, mode, proposals, plan.seed)
-        run = RivalRun(
-            rival=rival,
-            problem=problem,
-            plan=plan,
-            starts=find_rival_starts(laid_out, problem, mode, given, seed=plan.seed, chains=chains),
-            data=laid_out,
-            fingerprint=surveyed.fingerprint,
-            warned=warned,
+        run = prepare_rival(
+            rival,
+            laid_out,
+            plan,
+            proposals,
+            starts=read_starts(laid_out.given, initvals, chains),
+            chains=chains,
+            reference=reference,
+            display=display,
         )
-        amount = "as many draws as the budget allows" if plan.draws is None else f"{plan.draws:,} draws"
-        display.say(f"{rival.label}: {chains} chains, {plan.tune:,} steps of tune, then {amount}, on {N:,} rows.")
+        display.say(run.in_words)
         outcome = run_rival(run, display)
     fit = build_result(run, outcome, time.monotonic() - began)
     if outcome.fault is not None:

@@ -15,10 +15,16 @@ from lwa.models.model import Model, Unbound, require_model
 from lwa.result.result import Result
 from lwa.rivals.bounds import RowBound
 from lwa.rivals.comparison.judge import Judge, read_moments
-from lwa.rivals.comparison.methods import CommonOptions, Lwa, draw_starts, find_methods, label_methods, try_method
+from lwa.rivals.comparison.methods import (
+    CommonOptions,
+    MethodOption,
+    draw_starts,
+    find_methods,
+    label_methods,
+    try_method,
+)
 from lwa.rivals.comparison.table import Comparison, Line
 from lwa.rivals.prepare import as_rival_kernel, describe_setting, find_mode
-from lwa.rivals.rival import Rival
 from lwa.run.begin import read_starts
 from lwa.run.budget import Budget, as_budget
 from lwa.run.settings import BudgetOption
@@ -29,7 +35,7 @@ from lwa.user.validate import require_whole
 def compare(
     model: Model | Unbound,
     data: PyTree,
-    methods: str | Sequence[str | Rival | Lwa] = "auto",
+    methods: str | Sequence[MethodOption] = "auto",
     *,
     budget: BudgetOption = "60 s",
     chains: int = 4,

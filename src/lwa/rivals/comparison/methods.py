@@ -125,6 +125,9 @@ class RivalMethod:
         return sample_by_rival(self.rival, model, data, kernel=self.kernel, reference=mode, **common)
 
 
+type MethodOption = str | Rival | Lwa
+
+
 def constrain_theta(model: Model, vector: Float64[np.ndarray, " d"]) -> PyTree:
     """Return a flat θ as users write it, inside its constraints."""
     values = [array[0] for array in model.by_name(vector[None]).values()]
