@@ -21,13 +21,18 @@ def model(init):
     return lwa.Model(lambda theta, rows: 0.0 * rows, lambda theta: 0.0, init)
 
 
+def propose_many(kernel):
+    """One program for many proposals from one place."""
+    return jax.jit(jax.vmap(kernel.propose, (0, None, None)))
+
+
 def moved_by(kernel, moves=200):
     """Which entries each of many moves from zero changes, `(moves, d)`, and the block it says it moves."""
     with jax.enable_x64(True):
         d = sum(len(block) for group in kernel.layout for block in group)
         theta = jnp.zeros(d)
         noise = kernel.noise(np.random.default_rng(1), moves, d, np.float64)
-        proposed, log_hastings = jax.vmap(kernel.propose, (0, None, None))(noise, kernel.init(theta, None), theta)
+        proposed, log_hastings = propose_many(kernel)(noise, kernel.init(theta, None), theta)
     assert not np.any(np.asarray(log_hastings))
     return np.asarray(proposed) != 0, noise.block
 
@@ -127,7 +132,7 @@ def test_proposal_variances_are_those_of_proposals(kernel):
         tuning = kernel.init(theta, reference)
         told = kernel.proposal_variances(jax.tree.map(lambda leaf: np.stack([leaf, leaf]), tuning))
         noise = kernel.noise(rng, moves, 13, np.float64)
-        jumps = np.asarray(jax.vmap(kernel.propose, (0, None, None))(noise, tuning, theta)[0])
+        jumps = np.asarray(propose_many(kernel)(noise, tuning, theta)[0])
     blocks = [block for group in getattr(kernel, "layout", ((range(13),),)) for block in group]
     assert len(told) == len(blocks)
     for number, (variance, entries) in enumerate(zip(told, blocks, strict=True)):
