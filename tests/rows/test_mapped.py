@@ -12,7 +12,7 @@ from lwa.rows import as_rows, memory, write_store
 from lwa.rows.memory import Chunked
 from lwa.run.settings import Swap
 from lwa.subsets.chain import SubsetChain
-from lwa.subsets.weights import as_weight
+from lwa.subsets.weights import Gaussian
 from lwa.summaries.summary import NO_STATISTIC
 
 NUMBERS = np.random.default_rng(0).normal(size=(30_000, 3)).astype(np.float32)
@@ -67,7 +67,7 @@ def test_a_page_of_candidates_is_one_sorted_read(rows, reads):
             taken.append(indices)
             return rows.take(indices)
 
-    chain = SubsetChain(Counted(), NO_STATISTIC, Swap(2), as_weight("gaussian"), 1.0, 50, 1, 64)
+    chain = SubsetChain(Counted(), NO_STATISTIC, Swap(2), Gaussian(), 1.0, 50, 1, 64)
     candidates, batch = chain.candidates([0, 1, 2], 0, Purpose.SUBSET)
     assert [len(indices) for indices in taken] == [64 * 3 * 2]
     assert all((np.diff(positions) >= 0).all() for _, positions in reads)

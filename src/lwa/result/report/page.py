@@ -14,6 +14,7 @@ from lwa.result.report.parameters import show_densities, show_forest, show_table
 from lwa.result.report.reproduce import show_reproduction
 from lwa.result.report.subsets import show_rows
 from lwa.result.report.verdict import show_verdict
+from lwa.storage.atomic import write_whole
 
 if TYPE_CHECKING:
     from lwa.result.result import Result
@@ -53,13 +54,10 @@ def write_report(fit: "Result", path: str | os.PathLike[str] | None = None) -> P
     target = Path(DEFAULT_NAME if path is None else path)
     require_ours(target)
     text = build_page(fit)
-    partial = target.with_name(target.name + ".partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(target)
+        write_whole(target, text.encode())
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise InputError(
             f"Cannot write the report to {target}: {error.strerror or error}. Pass the path of a file that can be "
             "written, such as report.html."
