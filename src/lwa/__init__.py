@@ -1,23 +1,6 @@
 """lwa: Bayesian inference on tall data at a fixed cost per step."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from lwa import executors, kernels, models, rivals, subsets, summaries, targets
-    from lwa.diagnostics.certificate import Certificate
-    from lwa.diagnostics.certify import certify
-    from lwa.errors import DataError, ExecutorError, InputError, LwaError, LwaWarning, ModelError, RunFolderError
-    from lwa.models.arma import arma
-    from lwa.models.from_numpyro import from_numpyro
-    from lwa.models.from_pymc import from_pymc
-    from lwa.models.glm import glm
-    from lwa.models.model import Model
-    from lwa.result.result import Result, load
-    from lwa.rivals.comparison.compare import compare
-    from lwa.rows.protocol import Rows
-    from lwa.run.budget import RowReads
-    from lwa.run.sample import resume, sample
 
 __version__ = "0.1.0"
 
@@ -72,7 +55,7 @@ _HOME = {
 )
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import what is asked for when it is asked for: `import lwa` itself loads nothing heavy."""
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)

@@ -446,7 +446,7 @@ REFUSED = {
     "import and call": (nothing, ["late ~ __import__('os').system('touch made')", "flights.csv"], "__import__", ""),
     "attribute": (nothing, ["late ~ distance.__class__", "flights.csv"], "cannot be read from '.__class__'", ""),
     "lambda": (nothing, ["late ~ (lambda: 0)()", "flights.csv"], "'lambda' in the formula cannot be read", ""),
-    "f-string": (nothing, ["late ~ (origin == f'{open(\"made\", \"w\")}')", "flights.csv"], "is not part of a formula", ""),
+    "f-string": (nothing, ["late ~ (origin == f'{open(\"made\", \"w\")}')", "flights.csv"], "not part of a formula", ""),
     "response that runs": (nothing, ["exec('1') ~ distance", "flights.csv"], "calls 'exec'", ""),
     "offset that runs": (nothing, ["late ~ 1", "flights.csv", "--offset", "eval(late)"], "calls 'eval'", ""),
     "subset size": (nothing, ["late ~ 1", "flights.csv", "--subset-size", "many"], "-size 'many' is no whole", "auto"),

@@ -261,7 +261,7 @@ def test_a_model_of_something_that_is_no_function(field):
 @pytest.mark.parametrize(
     ("labels", "fragments"),
     [
-        ({"dims": {"gamma": ["a"]}}, ["'gamma'", "no parameter", "'mu'"]),
+        ({"dims": {"gamma": ["a"]}}, ["'gamma'", "not a parameter", "'mu'"]),
         ({"dims": {"beta": ["a", "b"]}}, ["dims['beta']=['a', 'b']", "shape is (3,)", "a list of 1"]),
         ({"dims": {"beta": "a"}}, ["dims['beta']='a'", "a list of 1"]),
         ({"dims": {"beta": ["draw"]}}, ["dims['beta']=['draw']", "none of them"]),
@@ -334,7 +334,7 @@ def bad_summary(rows):
         pytest.param(PerRow(lambda y: None), ["Return one number or vector per row"], id="None"),
         pytest.param(np.mean, ["bare function", "Pass summary=lwa.summaries.PerRow(function)"], id="bare"),
         pytest.param(Counts("digit"), ["Counts(column='digit')", "Pass the position"], id="a name, no dict"),
-        pytest.param(Counts(2), ["Counts(column=2)", "None where the data are one column"], id="a position, no matrix"),
+        pytest.param(Counts(2), ["Counts(column=2)", "None if the data are one column"], id="a position, no matrix"),
     ],
 )
 def test_summary(summary, fragments):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import lwa
-from lwa.run.budget import Budget, Meter, as_budget
+from lwa.run.budget import Budget, as_budget
+from lwa.run.loop import Meter
 from tests.support import run
 
 A_MOVE = 2 * 20

@@ -295,8 +295,12 @@ def begin_cohort(
     *,
     warming: Sequence[Future[None]],
     holds: bool,
-) -> LocalCohort:
-    """Return a cohort of this process with every chain at its start; `holds` if it will be asked what it holds."""
+) -> Cohort:
+    """Return a cohort with every chain at its start, on a device or here; `holds` if it will be asked what it holds."""
+    if problem.device_cohort is not None:
+        on_device = problem.device_cohort(problem, chains, U)
+        on_device.begin(find_starts(on_device.score, chains=chains))
+        return on_device
     subsets, dtype = problem.subsets, problem.dtype
     columns, counts = to_columns(subsets.take(U), dtype, axis=1), subsets.counts(U)
     given = as_held(subsets.given(U), dtype)

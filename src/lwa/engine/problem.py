@@ -1,6 +1,6 @@
 """Problem: everything that chains share, decided before the first move and never changed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,10 +15,8 @@ from lwa.backend import xla
 from lwa.backend.random import Purpose, generator
 from lwa.data.data import Data
 from lwa.engine.host_loop import evaluate_on_host, play_on_host
-from lwa.kernels.autoregressive import Autoregressive
-from lwa.kernels.hmc import HMC
-from lwa.kernels.kernel import Kernel, Precision
-from lwa.kernels.random_walk import RandomWalk
+from lwa.kernels import HMC, Autoregressive, Kernel, RandomWalk
+from lwa.kernels.kernel import Precision
 from lwa.rows import Rows
 from lwa.rows.passes import count_unit_rows
 from lwa.rows.slots import to_columns
@@ -27,7 +25,7 @@ from lwa.targets.reference import Reference
 from lwa.targets.target import Given, Target, Terms, as_held
 
 if TYPE_CHECKING:
-    from lwa.engine.device.cohort import DeviceCohort
+    pass
 
 PILOTED = 64
 """Subsets, at the most, on which precision and kernel are tried."""
@@ -60,6 +58,8 @@ to be accepted (`benchmarks/kernels.py --cases crossing`):
 | 30 |      0.71 |       20 |        17 |   8 |
 """
 
+type BuildDeviceCohort = Callable[["Problem", Sequence[int], Subset], "DeviceCohort"]
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -75,7 +75,7 @@ class Problem:
     reads: int  # rows that the log-likelihood reads per subset
     reference: Reference | None = None
     gaussian_acceptance: float | None = None  # predicted, if the kernel was chosen by it
-    device_cohort: "type[DeviceCohort] | None" = None  # what plays all chains on an accelerator, if anything does
+    device_cohort: BuildDeviceCohort | None = None  # what plays all chains on an accelerator, if anything does
 
     @property
     def seed(self) -> int:

@@ -134,13 +134,7 @@ class JaxLikelihood:
             return prior_scores(self.model, jax.device_put(places))  # jnp.asarray compiles a program for every shape
 
     def add_scores(
-        self,
-        total: AnyScores,
-        places: NumpyPlaces,
-        batch: PyTree,
-        *,
-        size: int,
-        precision: FloatType,
+        self, total: AnyScores, places: NumpyPlaces, batch: PyTree, *, size: int, precision: FloatType
     ) -> AnyScores:
         """Return `total` with the values and gradients of at most `size` rows added, in float64."""
         with report_user_errors("log_likelihood", "theta to be differentiated"):

@@ -94,13 +94,7 @@ class Likelihood(Protocol):
         """Return log p and its gradient at some places."""
 
     def add_scores(
-        self,
-        total: AnyScores,
-        places: NumpyPlaces,
-        batch: PyTree,
-        *,
-        size: int,
-        precision: FloatType,
+        self, total: AnyScores, places: NumpyPlaces, batch: PyTree, *, size: int, precision: FloatType
     ) -> AnyScores:
         """Return `total` with the values and gradients of at most `size` rows added, in float64."""
 

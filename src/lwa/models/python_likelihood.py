@@ -147,13 +147,7 @@ class PythonLikelihood:
         return ScoreSums(here, gradient, there)
 
     def add_scores(
-        self,
-        total: AnyScores,
-        places: NumpyPlaces,
-        batch: PyTree,
-        *,
-        size: int = 0,
-        precision: FloatType = np.float64,
+        self, total: AnyScores, places: NumpyPlaces, batch: PyTree, *, size: int = 0, precision: FloatType = np.float64
     ) -> AnyScores:
         """Return `total` with the values and gradients of some rows added; what a user's function raises is theirs."""
         here, there = (self.sum_values(thetas, batch) for thetas in (places.begun, places.proposals))

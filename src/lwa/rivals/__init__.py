@@ -31,19 +31,9 @@ _RIVAL_MODULES = {
 }
 
 __all__ = [
-    "SGLD",
-    "Austerity",
-    "Confidence",
-    "DelayedAcceptance",
-    "Firefly",
-    "JaakkolaJordan",
-    "Metropolis",
-    "Noisy",
-    "PseudoMarginal",
-    "StudentT",
-    "sample",
-    "total_variation_bound",
-]
+    "SGLD", "Austerity", "Confidence", "DelayedAcceptance", "Firefly", "JaakkolaJordan", "Metropolis", "Noisy",
+    "PseudoMarginal", "StudentT", "sample", "total_variation_bound",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -117,20 +117,11 @@ def run_rival(run: RivalRun, display: Display) -> RivalOutcome:
         clock, stopped, fault = keep_draws(runner, records, display)
         length, thinning = min(plan.draws or NO_END, records[0].kept), records[0].thinning
         return RivalOutcome(
-            thinning=thinning,
-            moves=runner.position,
-            tuned=tuned,
-            rows_read=runner.meter.rows,
-            invalid=runner.invalid,
-            stopped=stopped,
-            seconds=runner.seconds,
-            clock=[(min(length, steps // thinning), at) for steps, at in clock],
-            tune_clock=tune_clock,
-            fault=fault,
-            kept=stack_chains(records, length),
-            warmup=stack_chains(path, path[0].kept),
-            walk=runner.walk,
-        )
+            thinning=thinning, moves=runner.position, tuned=tuned, rows_read=runner.meter.rows, invalid=runner.invalid,
+            stopped=stopped, seconds=runner.seconds,
+            clock=[(min(length, steps // thinning), at) for steps, at in clock], tune_clock=tune_clock, fault=fault,
+            kept=stack_chains(records, length), warmup=stack_chains(path, path[0].kept), walk=runner.walk,
+        )  # fmt: skip
 
 
 def tune_chains(runner: "RivalRunner", display: Display) -> tuple[list[Record], Clock]:
@@ -249,15 +240,9 @@ class RivalRunner:
     def _play_chain(self, chain: int, steps: int, tuning: bool) -> tuple[RivalChain, Steps]:
         with jax.enable_x64(True):
             played = advance_chain(
-                self.keys[chain],
-                self.chains[chain],
-                self.room,
-                first=self.position,
-                steps=steps,
-                problem=self.problem,
-                rival=self.rival,
-                tuning=tuning,
-            )
+                self.keys[chain], self.chains[chain], self.room, first=self.position, steps=steps, problem=self.problem,
+                rival=self.rival, tuning=tuning,
+            )  # fmt: skip
             jax.block_until_ready(played)  # type: ignore[no-untyped-call]
             return played
 
@@ -302,15 +287,9 @@ def advance_chain(
             noise = draw_noise(own, state.theta, problem.kernel)
             gain = jnp.where(tuning, steering_strength(number, problem), 0.0)
             walk = adapt_walk(
-                state.walk,
-                noise,
-                info.acceptance,
-                gain,
-                recent=recent,
-                number=number,
-                tuning=tuning,
+                state.walk, noise, info.acceptance, gain, recent=recent, number=number, tuning=tuning,
                 kernel=problem.kernel,
-            )
+            )  # fmt: skip
             state = state._replace(walk=walk)
         return RivalChain(state, recent), page
 

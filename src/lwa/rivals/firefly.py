@@ -150,16 +150,10 @@ class Firefly(Rival):
         first = jnp.argsort(~lit, stable=True)
         room = jnp.pad(value[first], (0, ROWS_PER_CHUNK))
         return State(
-            theta=theta,
-            dark=self.dark(theta, problem),
-            bright=jnp.where(lit, value, 0.0).sum(),
-            n_bright=lit.sum(),
-            rows=jnp.pad(first, (0, ROWS_PER_CHUNK)).astype(jnp.int32),
-            log_odds=jnp.stack([room, room]),
-            side=jnp.zeros((), jnp.int64),
-            lit=lit,
-            walk=init_walk(theta, problem),
-        )
+            theta=theta, dark=self.dark(theta, problem), bright=jnp.where(lit, value, 0.0).sum(), n_bright=lit.sum(),
+            rows=jnp.pad(first, (0, ROWS_PER_CHUNK)).astype(jnp.int32), log_odds=jnp.stack([room, room]),
+            side=jnp.zeros((), jnp.int64), lit=lit, walk=init_walk(theta, problem),
+        )  # fmt: skip
 
     def step(self, key: Array, state: State, problem: RivalProblem) -> tuple[State, Info]:
         """Move θ given the lights, then the lights given θ."""
@@ -197,14 +191,9 @@ class Firefly(Rival):
         joining, leaving = jax.random.split(key)
         none = jnp.zeros((), jnp.int64)
         glow = Glow(
-            n_bright=state.n_bright,
-            rows=state.rows,
-            log_odds=state.log_odds,
-            lit=state.lit,
-            reads=none,
-            broken=none,
+            n_bright=state.n_bright, rows=state.rows, log_odds=state.log_odds, lit=state.lit, reads=none, broken=none,
             bright=state.bright,
-        )
+        )  # fmt: skip
         glow = self.join(joining, glow, state, problem)
         glow = self.leave(leaving, glow, state, problem)
         state = state._replace(

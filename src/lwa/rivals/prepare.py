@@ -45,16 +45,12 @@ def prepare_rival(
     require_applicable(rival, data, "")  # before any costly pass
     data, mode, no_mode = find_mode(data, reference, starts, plan.seed, display)
     require_applicable(rival, data, no_mode)
-    problem, warned = load_problem(rival, data, mode, kernel, plan.seed)
+    problem, warned = pose_problem(rival, data, mode, kernel, plan.seed)
     return RivalRun(
-        rival=rival,
-        problem=problem,
-        plan=plan,
-        starts=find_rival_starts(data, problem, mode, starts, seed=plan.seed, chains=chains),
-        data=data,
-        fingerprint=surveyed.fingerprint,
-        warned=warned,
-    )
+        rival=rival, problem=problem, plan=plan,
+        starts=find_rival_starts(data, problem, mode, starts, seed=plan.seed, chains=chains), data=data,
+        fingerprint=surveyed.fingerprint, warned=warned,
+    )  # fmt: skip
 
 
 def as_rival_kernel(kernel: object) -> MetropolisKernel:
@@ -125,7 +121,7 @@ def find_mode(
     return data, found, ""
 
 
-def load_problem(
+def pose_problem(
     rival: Rival, data: Data, mode: Reference | None, kernel: MetropolisKernel, seed: int
 ) -> tuple[RivalProblem, list[str]]:
     """Load all rows in a random order and let the method prepare; return also its warnings."""
@@ -135,13 +131,9 @@ def load_problem(
     if mode is None and isinstance(kernel, Autoregressive):
         kernel = RandomWalk()
     problem = RivalProblem(
-        model=data.model,
-        length=len(data.full),
-        rows=load_rows(data.full, order),
-        reads=len(data) / len(data.full),
-        gaussian=None if mode is None else build_gaussian(mode),
-        kernel=kernel,
-    )
+        model=data.model, length=len(data.full), rows=load_rows(data.full, order), reads=len(data) / len(data.full),
+        gaussian=None if mode is None else build_gaussian(mode), kernel=kernel,
+    )  # fmt: skip
     measuring, preparing = keys(seed, Purpose.RIVAL_PREPARATION, [0, 1])
     if rival.may_round:
         problem = choose_term_precision(measuring, problem)

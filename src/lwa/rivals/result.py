@@ -43,16 +43,10 @@ def build_result(run: RivalRun, outcome: RivalOutcome, seconds: float) -> Result
     }
     dims, coords = label_axes(model)
     return Result(
-        model.with_derived(theta),
-        stats,
-        attributes,
-        dims,
-        coords,
-        origin=Origin(model, run.data, refuse_polish),
-        unconstrained=model.free_by_name(theta) if model.constrained else None,
-        warmup=warmup,
+        model.with_derived(theta), stats, attributes, dims, coords, origin=Origin(model, run.data, refuse_polish),
+        unconstrained=model.free_by_name(theta) if model.constrained else None, warmup=warmup,
         warmup_stats=warmup_stats,
-    )
+    )  # fmt: skip
 
 
 def name_stats(

@@ -120,15 +120,9 @@ def sample(
     with Display(progress) as display, jax.enable_x64(True):
         laid_out = lay_out(model, data, display)
         run = prepare_rival(
-            rival,
-            laid_out,
-            plan,
-            proposals,
-            starts=read_starts(laid_out.given, initvals, chains),
-            chains=chains,
-            reference=reference,
-            display=display,
-        )
+            rival, laid_out, plan, proposals, starts=read_starts(laid_out.given, initvals, chains), chains=chains,
+            reference=reference, display=display,
+        )  # fmt: skip
         display.say(run.in_words)
         outcome = run_rival(run, display)
     fit = build_result(run, outcome, time.monotonic() - began)

@@ -12,11 +12,10 @@ import numpy as np
 from jaxtyping import Float64, Int64, PyTree
 from numpy.typing import NDArray
 
-from lwa.algorithm import Subset
 from lwa.backend.random import Purpose, generator, keys
 from lwa.data.data import Data
 from lwa.diagnostics.running import MANY_CHAINS, assign_superchains, count_superchains
-from lwa.engine.cohort import Cohort, FindStarts, begin_cohort
+from lwa.engine.cohort import Cohort, LocalCohort, begin_cohort
 from lwa.engine.problem import Problem
 from lwa.engine.remote_cohort import RemoteCohort
 from lwa.errors import InputError, ModelError
@@ -82,7 +81,8 @@ class Run:
     def retention_in_words(self) -> str:
         """What is kept of the draws, if they are many; a budget decides only once its speed is known."""
         settings = self.settings
-        if settings.budget != budget.Budget() or settings.draws * settings.chains * self.draw_bytes <= budget.LAST_BYTES:
+        size = settings.draws * settings.chains * self.draw_bytes
+        if settings.budget != budget.Budget() or size <= budget.LAST_BYTES:
             return ""
         on_disk = settings.checkpoint is not None
         return budget.decide_retention(
@@ -138,14 +138,13 @@ def begin_run(
     )
     cohorts: list[Cohort] = []
     for chains, U in plan.firsts:
-        if problem.device_cohort is not None:
-            cohorts.append(begin_on_device(problem, chains, U, find))
-            continue
         holds = settings.checkpoint is not None or data.runs_remotely
         cohort = begin_cohort(problem, chains, U, find, warming=[warming] if warming else [], holds=holds)
         near = len(cohorts) / len(plan.firsts)
         away = data.executor if data.runs_remotely else None
-        cohorts.append(cohort if away is None else RemoteCohort(cohort, away, near))
+        if away is not None and isinstance(cohort, LocalCohort):
+            cohort = RemoteCohort(cohort, away, near)
+        cohorts.append(cohort)
     return Run(
         settings=settings,
         data=data,
@@ -159,16 +158,8 @@ def begin_run(
     )
 
 
-def begin_on_device(problem: Problem, chains: list[int], U: Subset, find: FindStarts) -> Cohort:
-    """Return a cohort at its start on the accelerator."""
-    assert problem.device_cohort is not None
-    cohort = problem.device_cohort(problem, chains, U)
-    cohort.begin(find(cohort.score, chains=chains))
-    return cohort
-
-
 def read_starts(model: Model, initvals: PyTree[Any] | None, chains: int) -> Starts | None:
-    """Return `initvals`, one θ for all chains or a list of one per chain, as one flat θ per chain; None if not given."""
+    """Return `initvals`, one θ or a list of one per chain, as one flat θ per chain; None if not given."""
     if initvals is None:
         return None
     if model.fits(initvals):

@@ -1,7 +1,6 @@
 """What a run may spend: seconds, rows read, memory for its draws."""
 
 import re
-import time
 from dataclasses import dataclass
 
 from lwa.backend.machine import read_free_memory
@@ -39,27 +38,6 @@ class Budget:
 
     seconds: float = float("inf")
     rows: float = float("inf")
-
-
-class Meter:
-    """What has been spent of a budget since the meter was made."""
-
-    def __init__(self, budget: Budget) -> None:
-        self.budget = budget
-        self.rows = 0
-        self.start = time.monotonic()
-
-    def share(self) -> float:
-        """Return the fraction that is spent, 1 or more when it is used up."""
-        return max((time.monotonic() - self.start) / self.budget.seconds, self.rows / self.budget.rows)
-
-    def seconds_left(self, share: float = 1.0) -> float:
-        """Return the seconds until that share of the time is spent."""
-        return share * self.budget.seconds - (time.monotonic() - self.start)
-
-    def rows_left(self, share: float = 1.0) -> float:
-        """Return the row reads until that share of them is spent."""
-        return share * self.budget.rows - self.rows
 
 
 def as_budget(budget: object) -> Budget:

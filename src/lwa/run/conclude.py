@@ -52,15 +52,8 @@ def conclude(
         "units": "steps" if run.data.ordered else run.data.units_in_words,
         "units_in_all": len(run.data) if run.data.ordered else run.data.available,
         "fingerprint": run.survey.fingerprint,
-        "epsilon": problem.subsets.epsilon if np.isfinite(problem.subsets.epsilon) else "inf",
+        **record_subsets(run),
         "precision": np.dtype(problem.dtype).name,
-        "leverage": problem.subsets.leverage is not None,
-        "transport": transport_of(problem),
-        "informed": problem.subsets.statistic.dimension > 0,
-        "predicted_sd_error": run.plan.predicted,
-        "random_subset_distance": run.plan.random_distance,
-        "subset_refresh_rate": run.plan.refresh_rate,
-        "subset_renewal_moves": run.plan.renewal if np.isfinite(run.plan.renewal) else None,
         "host": run.python_call,
         "kernel": problem.kernel.describe(outcome.tuning),
         "proposal_variances": problem.kernel.proposal_variances(outcome.tuning),
@@ -102,6 +95,21 @@ def record_versions() -> dict[str, Any]:
         "inference_library": "lwa",
         "inference_library_version": __version__,
         "versions": libraries | {"python": platform.python_version()},
+    }
+
+
+def record_subsets(run: Run) -> dict[str, Any]:
+    """Return the attributes that say how subsets were drawn, and what the plan predicted of them."""
+    subsets, plan = run.problem.subsets, run.plan
+    return {
+        "epsilon": subsets.epsilon if np.isfinite(subsets.epsilon) else "inf",
+        "leverage": subsets.leverage is not None,
+        "transport": transport_of(run.problem),
+        "informed": subsets.statistic.dimension > 0,
+        "predicted_sd_error": plan.predicted,
+        "random_subset_distance": plan.random_distance,
+        "subset_refresh_rate": plan.refresh_rate,
+        "subset_renewal_moves": plan.renewal if np.isfinite(plan.renewal) else None,
     }
 
 

@@ -21,7 +21,7 @@ from lwa.errors import ExecutorError, ModelError, out_of_memory
 from lwa.models.check import describe_theta
 from lwa.models.user_calls import is_users_error
 from lwa.run.begin import Run
-from lwa.run.budget import Meter, decide_retention
+from lwa.run.budget import Budget, decide_retention
 from lwa.run.draws import (
     RunState,
     build_recorder,
@@ -149,6 +149,27 @@ def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outco
         fault=fault,
         running=jax.tree.map(np.asarray, state.running),
     )
+
+
+class Meter:
+    """What has been spent of a budget since the meter was made."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.rows = 0
+        self.start = time.monotonic()
+
+    def share(self) -> float:
+        """Return the fraction that is spent, 1 or more when it is used up."""
+        return max((time.monotonic() - self.start) / self.budget.seconds, self.rows / self.budget.rows)
+
+    def seconds_left(self, share: float = 1.0) -> float:
+        """Return the seconds until that share of the time is spent."""
+        return share * self.budget.seconds - (time.monotonic() - self.start)
+
+    def rows_left(self, share: float = 1.0) -> float:
+        """Return the row reads until that share of them is spent."""
+        return share * self.budget.rows - self.rows
 
 
 class BlockRunner:

@@ -5,6 +5,7 @@ All of it is settled on the chain of subsets alone, before θ exists, so it bias
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +15,13 @@ from lwa.data.data import Data
 from lwa.errors import InputError, warn
 from lwa.run.pilot import Scored, excess_sd, predict_error, score_points
 from lwa.run.settings import Settings
-from lwa.run.windows import AnyStatistic, SequenceFacts, build_window_chain
+from lwa.run.windows import SequenceFacts, build_window_chain
 from lwa.subsets.bandwidth import find_epsilon, find_random_distance
 from lwa.subsets.chain import Chain, SubsetChain
 from lwa.subsets.leverage import Leverage, find_leverage
 from lwa.subsets.moves import Swap
 from lwa.subsets.tape import count_page_proposals
-from lwa.summaries import Curvature
+from lwa.summaries import AdditiveStatistic, Curvature, SubsetStatistic
 from lwa.targets.calibration import calibrate, expansion_of, is_leverage_needed, takes_second_order
 from lwa.targets.reference import Reference
 from lwa.targets.target import Target
@@ -84,15 +85,16 @@ class Planner:
 
     data: Data
     settings: Settings
-    statistic: AnyStatistic
+    statistic: SubsetStatistic
     reference: Reference | None
     facts: SequenceFacts | None
 
     def build_chain(self, n: int, leverage: Leverage | None) -> Chain:
         """Return the chain of subsets of size n, ε apart."""
         if not self.data.ordered:
+            additive = cast(AdditiveStatistic, self.statistic)  # of rows or groups, which add up
             return build_subset_chain(
-                self.data, self.settings, n, self.statistic, reference=self.reference, leverage=leverage
+                self.data, self.settings, n, additive, reference=self.reference, leverage=leverage
             )
         return build_window_chain(
             self.data, self.settings, n, self.statistic, reference=self.reference, facts=self.facts,
@@ -138,7 +140,7 @@ class Planner:
 def plan_subsets(
     data: Data,
     settings: Settings,
-    statistic: AnyStatistic,
+    statistic: SubsetStatistic,
     *,
     reference: Reference | None,
     facts: SequenceFacts | None,
@@ -152,7 +154,8 @@ def plan_subsets(
     planner = Planner(data, settings, statistic, reference, facts)
     if settings.subset_size is not None:
         return planner.try_size(settings.subset_size, planner.find_leverage(settings.subset_size), cohorts)
-    assert reference is not None and settings.calibration is not None
+    assert reference is not None
+    assert settings.calibration is not None
     scored = score_points(data.model, data.full, reference, settings.seed)
     leverage: Leverage | None = None
     for n, last in sizes_to_try(data, settings, rows_per_second):
@@ -215,7 +218,7 @@ def build_subset_chain(
     data: Data,
     settings: Settings,
     n: int,
-    statistic: AnyStatistic,
+    statistic: AdditiveStatistic,
     *,
     reference: Reference | None,
     leverage: Leverage | None,
@@ -251,7 +254,7 @@ def build_subset_chain(
 
 
 def exchanged_rows(n: int, N: int) -> int:
-    """Return k: as many rows as renew U soon, unless U holds so many of all that one of them is likely there already."""
+    """Return k: as many rows as renew U soon, but few enough that U is unlikely to hold one of them already."""
     return max(1, min(n // RENEWED, N // (KNOWN * n)))
 
 

@@ -12,13 +12,14 @@ from lwa.data.data import Data
 from lwa.engine.cohort import group_chains, warm_up_beside
 from lwa.engine.problem import Problem, Wishes, build_problem, choose_kernel
 from lwa.errors import InputError, ModelError, warn
+from lwa.rows import Survey, survey
 from lwa.run.begin import Run, Starts, begin_run, flatten_theta
 from lwa.run.plan import SMALLEST_SIZE, build_subset_chain, build_target, plan_subsets, require_room, warn_of_error
 from lwa.run.python_cost import time_python_model
 from lwa.run.settings import Settings
-from lwa.run.survey import survey_rows
+from lwa.run.statistic import gather_statistic
 from lwa.run.windows import SequenceFacts, learn_sequence, warn_of_long_memory
-from lwa.summaries.summary import NO_STATISTIC
+from lwa.summaries.summary import NO_STATISTIC, SubsetStatistic
 from lwa.targets.reference import Reference, expand_at, find_reference, require_derivatives, require_gradients
 from lwa.user.progress import Display
 
@@ -49,14 +50,14 @@ def pass_stages(
     require_kernel(data, settings)
     began, cohorts = time.monotonic(), group_chains(settings.chains, ordered=data.ordered)
     with display.stages("survey"):
-        surveyed = survey_rows(data, settings, display)
+        surveyed, statistic = survey_rows(data, settings, display)
     require_calibration(data, settings)
     warming = compile_ahead(data, settings, len(cohorts[0]))
     data, reference, facts, told = locate(data, settings, starts, display)
     plan = plan_subsets(
         data,
         settings,
-        surveyed.statistic,
+        statistic,
         reference=reference,
         facts=facts,
         cohorts=cohorts,
@@ -77,7 +78,7 @@ def pass_stages(
     run = begin_run(
         data,
         settings,
-        surveyed.survey,
+        surveyed,
         plan,
         problem,
         starts=starts,
@@ -87,6 +88,17 @@ def pass_stages(
     )
     display.say(run.in_words)
     return run
+
+
+def survey_rows(data: Data, settings: Settings, display: Display) -> tuple[Survey, SubsetStatistic]:
+    """Check that all rows are finite and take their fingerprint, in one pass; gather S on the way, if there is one."""
+
+    def progress(done: int) -> None:
+        display.show("all rows", done, len(data))
+
+    if settings.summary is None:
+        return survey(data.rows, progress=progress), NO_STATISTIC
+    return gather_statistic(data, settings, settings.summary, progress)
 
 
 def require_kernel(data: Data, settings: Settings) -> None:

@@ -12,12 +12,11 @@ from lwa.backend.random import as_seed
 from lwa.errors import InputError
 from lwa.kernels import Kernel
 from lwa.run.budget import NO_LIMIT, Budget, RowReads, as_budget
-from lwa.subsets.bandwidth import as_epsilon
 from lwa.subsets.moves import Move, Swap, Window, as_move
-from lwa.subsets.weights import Weight, as_weight
+from lwa.subsets.weights import WEIGHTS, Weight
 from lwa.summaries import Summary, as_summary
 from lwa.targets.target import Calibrated, Powered, TargetChoice, as_target
-from lwa.user.validate import require_bool, require_one_of, require_whole
+from lwa.user.validate import is_real, require_bool, require_one_of, require_whole
 
 KEPT_BYTES = 2**26
 """What draws may take that `draws="auto"` keeps, in float64: 200,000 per chain of four with ten parameters."""
@@ -80,13 +79,16 @@ class Settings:
                 "leverage=True draws single rows by their share of the curvature, but these are ordered, and a subset "
                 "is a window of them. Leave it out."
             )
-        weighted = move is None or move.weighted
+        summary = None
+        if not is_auto(given["summary"]) or not (calibrated or ordered):
+            weighted = move is None or move.weighted
+            summary = as_summary(given["summary"], weighted=weighted, calibrated=calibrated, ordered=ordered)
         return cls(
             subset_size=size,
             target=target,
             falls_back=falls_back,
             exact=require_bool("exact", given["exact"]),
-            summary=as_summary(given["summary"], weighted=weighted, calibrated=calibrated, ordered=ordered),
+            summary=summary,
             epsilon=as_epsilon(given["epsilon"]),
             draws=draws or NO_END,
             filling=draws is None,
@@ -167,9 +169,14 @@ def as_plain(value: object) -> object:
     return getattr(value, "__qualname__", None) or repr(value)
 
 
+def is_auto(value: object) -> bool:
+    """Return whether a setting is left to lwa."""
+    return isinstance(value, str) and value == "auto"
+
+
 def whole_or_auto(name: str, value: object, *, example: int) -> int | None:
     """Return a whole number from 1 on; None if `"auto"` leaves it to lwa."""
-    if isinstance(value, str) and value == "auto":
+    if is_auto(value):
         return None
     return require_whole(name, value, least=1, example=example, also=" or 'auto'")
 
@@ -182,11 +189,28 @@ def read_draws(draws: object, budget: object) -> int | None:
     return count
 
 
+def as_epsilon(epsilon: object) -> float | None:
+    """Return a positive number, or None if `"auto"` asks for `find_epsilon`."""
+    if is_auto(epsilon):
+        return None
+    if is_real(epsilon) and epsilon > 0:
+        return float(epsilon)
+    raise InputError(
+        f"epsilon={epsilon!r} must be a positive number (float('inf') gives all subsets the same weight) or 'auto'. "
+        "Pass epsilon='auto', for example."
+    )
+
+
+def as_weight(weight: object) -> Weight:
+    """Return Φ, given by name or as an object."""
+    return weight if isinstance(weight, Weight) else WEIGHTS[require_one_of("subset_weight", weight, list(WEIGHTS))]
+
+
 def as_kernel(kernel: object) -> Kernel | None:
     """Return θ's kernel; None if `"auto"` leaves it to lwa."""
     if isinstance(kernel, Kernel):
         return kernel
-    if isinstance(kernel, str) and kernel == "auto":
+    if is_auto(kernel):
         return None
     names = ["RandomWalk", "Blockwise", "Autoregressive", "Independence", "MALA", "HMC", "NUTS"]
     valid = ", ".join(f"lwa.kernels.{name}(...)" for name in names)

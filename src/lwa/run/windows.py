@@ -15,8 +15,7 @@ from lwa.run.settings import Settings
 from lwa.subsets.moves import Move, Window
 from lwa.subsets.tape import count_page_proposals
 from lwa.subsets.windows.chain import WindowChain
-from lwa.summaries import Statistic, WindowStatistic
-from lwa.summaries.groups import OverGroups
+from lwa.summaries import SubsetStatistic, WindowStatistic
 from lwa.summaries.running_sums import RunningSums, compute_running_sums, count_sums_per_step, has_room_for
 from lwa.targets.calibration import calibrate
 from lwa.targets.reference import Reference, expand_at, find_reference
@@ -34,10 +33,6 @@ class WindowColumn(NamedTuple):
     def dimension(self) -> int:
         """Numbers that S has."""
         return self.statistic.dimension
-
-
-type AnyStatistic = Statistic | OverGroups | WindowColumn
-"""S once all rows have been seen: of rows, of groups, or of windows."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +105,7 @@ def build_window_chain(
     data: Data,
     settings: Settings,
     n: int,
-    statistic: AnyStatistic,
+    statistic: SubsetStatistic,
     *,
     reference: Reference | None,
     facts: SequenceFacts | None,

@@ -6,9 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from lwa.backend.random import Purpose
-from lwa.errors import InputError
 from lwa.subsets.chain import Chain
-from lwa.user.validate import is_real
 
 REFRESH_RATE = 0.25
 """What "auto" aims at: the smallest ε at which the subset still changes at about every fourth proposal."""
@@ -19,18 +17,6 @@ RANDOM_SUBSETS, ROWS_OF_RANDOM_SUBSETS = 256, 10**6
 """Random subsets whose distances are averaged, and the rows that they may have together; never under 16 subsets. The sd
 of a distance is 0.76 of its mean for one normal statistic, less for several: the mean is right to 5 %, at worst 19 %.
 """
-
-
-def as_epsilon(epsilon: object) -> float | None:
-    """Return a positive number, or None if `"auto"` asks for `find_epsilon`."""
-    if isinstance(epsilon, str) and epsilon == "auto":
-        return None
-    if is_real(epsilon) and epsilon > 0:
-        return float(epsilon)
-    raise InputError(
-        f"epsilon={epsilon!r} must be a positive number (float('inf') gives all subsets the same weight) or 'auto'. "
-        "Pass epsilon='auto', for example."
-    )
 
 
 def find_epsilon(chain: Chain) -> float:

@@ -39,7 +39,7 @@ def count_page_moves(entry_bytes: int, chains: int) -> int:
 def count_page_proposals(
     rows: Rows, move: Move, n: int, *, statistic: int, d: int, calibration: Calibration | None, chains: int
 ) -> int:
-    """Return the proposals per page: from the bytes that one move of one chain takes on the tape and among the draws."""
+    """Return the proposals per page, from the bytes that one move of one chain takes on the tape and among draws."""
     row = sum(leaf.nbytes for leaf in jax.tree.leaves(rows.take(np.zeros(1, np.int64))))
     carried = 0 if calibration is None else calibration.width
     matrix = 8 * d**2 if calibration is not None and calibration.frame is not None else 0

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jax import Array
 
-from lwa.user.validate import require_one_of
-
 
 class Weight(ABC):
     """Φ, given by its logarithm."""
@@ -91,8 +89,3 @@ def log_epanechnikov(x: float) -> float:
 
 
 WEIGHTS: dict[str, Weight] = {"gaussian": Gaussian(), "laplace": Laplace(), "epanechnikov": Epanechnikov()}
-
-
-def as_weight(weight: object) -> Weight:
-    """Return Φ, given by name or as an object."""
-    return weight if isinstance(weight, Weight) else WEIGHTS[require_one_of("subset_weight", weight, list(WEIGHTS))]

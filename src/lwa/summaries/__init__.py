@@ -4,7 +4,7 @@ from lwa.summaries.accept import as_summary
 from lwa.summaries.counts import Counts
 from lwa.summaries.curvature import Curvature
 from lwa.summaries.per_row import PerRow
-from lwa.summaries.summary import Gathering, Statistic, Summary
+from lwa.summaries.summary import AdditiveStatistic, Gathering, Statistic, SubsetStatistic, Summary
 from lwa.summaries.windowed import (
     Autocorrelations,
     Combine,
@@ -17,6 +17,7 @@ from lwa.summaries.windowed import (
 )
 
 __all__ = [
+    "AdditiveStatistic",
     "Autocorrelations",
     "Combine",
     "Counts",
@@ -28,6 +29,7 @@ __all__ = [
     "PerRow",
     "Quantiles",
     "Statistic",
+    "SubsetStatistic",
     "Summary",
     "WindowStatistic",
     "WindowSummary",

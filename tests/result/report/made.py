@@ -29,8 +29,11 @@ def certificate(shift=0.0, error=0.01, d=2, names=None):
     """One that passes where the shift is none, and fails where it is large; with a large error it cannot tell."""
     zero, bar = np.zeros(d), np.full(d, error)
     return Certificate(
-        names or [f"beta[{i}]" for i in range(d)], zero, zero + 1.0, zero + shift, bar, zero + 1.0, bar, abs(shift),
-        error, np.ones(2), bar[:2], zero, bar, zero, bar, 0.01, 0.01, 1.0, 3000.0, 4, 1000, 300, 10_000,
+        names=names or [f"beta[{i}]" for i in range(d)], mean=zero, sd=zero + 1.0,
+        shift=zero + shift, shift_error=bar, sd_ratio=zero + 1.0, sd_ratio_error=bar,
+        overall_shift=abs(shift), overall_shift_error=error, eigenvalues=np.ones(2), eigenvalues_error=bar[:2],
+        moved=zero, moved_error=bar, widened=zero, widened_error=bar, total_variation=0.01, total_variation_error=0.01,
+        r_squared=1.0, effective_draws=3000.0, chains=4, draws=1000, points=300, rows=10_000,
     )  # fmt: skip
 
 

@@ -115,14 +115,9 @@ def compare(
         each = describe_budget(allowed)
         display.say(f"{len(chosen)} methods, {each} of tune and sampling each, on {len(laid_out):,} rows.")
     common = CommonOptions(
-        draws="auto",
-        tune=tune,
-        chains=chains,
-        budget=budget,
-        seed=seed,
-        initvals=initvals if given is not None else draw_starts(laid_out.given, mode, seed, chains),
-        progress=progress,
-    )
+        draws="auto", tune=tune, chains=chains, budget=budget, seed=seed,
+        initvals=initvals if given is not None else draw_starts(laid_out.given, mode, seed, chains), progress=progress,
+    )  # fmt: skip
     judge = Judge(model, laid_out, read_moments(model, reference), progress)
     by_label = label_methods(chosen)
     reasons: dict[str, str] = {}

@@ -123,18 +123,10 @@ def build_line(label: str, exact: bool, model: Model, fit: Result, moments: Post
     last = ErrorEstimate(*(values[0] for values in estimate_errors(model, fit, moments, np.array([fit.draws]))))
     count = count_effective(model, fit)
     return Line(
-        method=label,
-        exact=exact,
-        steps=float(held["moves"]),
+        method=label, exact=exact, steps=float(held["moves"]),
         rows_per_step=float(stats["n_rows_read"].mean() / held["thinning"]),
-        acceptance=float(stats["acceptance_rate"].mean()),
-        effective_draws=count,
-        effective_draws_per_second=count / held["seconds"],
-        shift=float(np.abs(last.shift).max()),
-        sd_ratio_lowest=float(last.ratio.min()),
-        sd_ratio_highest=float(last.ratio.max()),
-        error=float(last.error),
-        seconds=float(held["seconds"]),
-        curve=tuple(build_curve(model, fit, moments)),
-        remarks=tuple(held["warnings"]),
-    )
+        acceptance=float(stats["acceptance_rate"].mean()), effective_draws=count,
+        effective_draws_per_second=count / held["seconds"], shift=float(np.abs(last.shift).max()),
+        sd_ratio_lowest=float(last.ratio.min()), sd_ratio_highest=float(last.ratio.max()), error=float(last.error),
+        seconds=float(held["seconds"]), curve=tuple(build_curve(model, fit, moments)), remarks=tuple(held["warnings"]),
+    )  # fmt: skip

@@ -89,14 +89,8 @@ class Lwa:
         if mode is not None and self.target in ("auto", "calibrated"):
             target = Calibrated(reference=constrain_theta(model, mode.theta))
         return sample(
-            model,
-            data,
-            subset_size=self.subset_size,
-            exact=self.exact,
-            target=target,
-            kernel=self.kernel,
-            **common,
-        )
+            model, data, subset_size=self.subset_size, exact=self.exact, target=target, kernel=self.kernel, **common,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

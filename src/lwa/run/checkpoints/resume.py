@@ -49,7 +49,7 @@ class Fresh:
     replaces: bool = False  # a run that is in the folder already
 
 
-FRESH = Fresh()
+FRESH: Fresh = Fresh()
 
 
 def require_new(folder: Path, fresh: Fresh) -> None:
