@@ -104,8 +104,8 @@ def test_many_chains_of_which_a_summary_is_kept(call, place, monkeypatch):
     assert fit.draws < 40
     assert "command" in fit.attributes
     page = Path("runs/fit/report.html").read_text(encoding="utf-8")
-    assert f"80 chains × 40 draws (summarised; pictures have the last {fit.draws})" in page
-    assert "Of 80 chains 16 are shown" in page
+    assert f"80 chains × 40 draws (summarised; pictures show the last {fit.draws})" in page
+    assert "16 of the 80 chains are shown" in page
     code, out, _ = call("resume", "runs/fit", "--draws", "60", "--json")
     assert code == 0
     told = json.loads(out)
@@ -446,7 +446,7 @@ REFUSED = {
     "import and call": (nothing, ["late ~ __import__('os').system('touch made')", "flights.csv"], "__import__", ""),
     "attribute": (nothing, ["late ~ distance.__class__", "flights.csv"], "cannot be read from '.__class__'", ""),
     "lambda": (nothing, ["late ~ (lambda: 0)()", "flights.csv"], "'lambda' in the formula cannot be read", ""),
-    "f-string": (nothing, ["late ~ (origin == f'{open(\"made\", \"w\")}')", "flights.csv"], "not part of a formula", ""),
+    "f-string": (nothing, ["late ~ (origin == f'{open(\"made\", \"w\")}')", "flights.csv"], "part of a formula", ""),
     "response that runs": (nothing, ["exec('1') ~ distance", "flights.csv"], "calls 'exec'", ""),
     "offset that runs": (nothing, ["late ~ 1", "flights.csv", "--offset", "eval(late)"], "calls 'eval'", ""),
     "subset size": (nothing, ["late ~ 1", "flights.csv", "--subset-size", "many"], "-size 'many' is no whole", "auto"),

@@ -144,7 +144,7 @@ def test_rows_of_csv_are_estimated_and_that_is_said(call, place, monkeypatch):
     assert abs(found["rows"] / 20_000 - 1) < 0.05
     code, out, _ = call("plan", "table.csv", "--formula", "late ~ x", *ASKED)
     assert code == 0
-    assert f"about {found['rows']:,} rows" in out
+    assert f"About {found['rows']:,} rows" in out
 
 
 @pytest.mark.slow
