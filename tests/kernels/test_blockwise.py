@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import lwa
+from lwa.engine.cohort import LocalCohort
 from lwa.kernels import Blockwise, RandomWalk
 from lwa.kernels.blockwise import block_gain
 from lwa.kernels.kernel import steering_gain
@@ -96,10 +97,8 @@ def test_each_block_learns_its_own_scale_and_covariance():
     target = lwa.Model(log_likelihood, lambda theta: 0.0, init)
     with pytest.MonkeyPatch.context() as patch:
         states = []
-        close = lwa.engine.cohort.LocalCohort.close
-        patch.setattr(
-            lwa.engine.cohort.LocalCohort, "close", lambda cohort: (states.append(cohort.state), close(cohort))
-        )
+        close = LocalCohort.close
+        patch.setattr(LocalCohort, "close", lambda cohort: (states.append(cohort.state), close(cohort)))
         run = lwa.sample(
             target, np.zeros(1), target="powered", subset_size=1, draws=300, tune=6000, chains=16, thinning=5, seed=2,
             kernel=Blockwise(), precision="float64", progress=False,
