@@ -50,7 +50,7 @@ class Austerity(Rival):
         return Walker(theta, init_walk(theta, problem))
 
     def step(self, key: Array, state: Walker, problem: RivalProblem) -> tuple[Walker, Info]:
-        """Propose, test."""
+        """Propose, and read rows until the test is sure."""
         proposed, log_u, log_hastings = propose_theta(key, state, problem)
         N = problem.length
         threshold = (log_u - log_hastings + problem.log_prior(state.theta) - problem.log_prior(proposed)) / N  # ψ

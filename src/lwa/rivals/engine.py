@@ -102,7 +102,7 @@ class RivalChain(NamedTuple):
 
 
 def run_rival(run: RivalRun, display: Display) -> RivalOutcome:
-    """Tune, freeze, sample."""
+    """Tune all chains, freeze what they learnt, and keep draws."""
     plan = run.plan
     with catch_interrupts() as interruption, ExitStack() as stack:
         if run.problem.in_python:

@@ -31,7 +31,7 @@ class GaussianAtMode(NamedTuple):
 
     @property
     def precision(self) -> Float64[Array, "d d"]:
-        """(F Fᵀ)⁻¹."""
+        """The inverse covariance, (F Fᵀ)⁻¹."""
         return self.whitening.T @ self.whitening
 
 
@@ -89,7 +89,7 @@ class RivalProblem:
         return self.likelihood.compute_terms(theta, rows, self.dtype)
 
     def log_prior(self, theta: Float64[Array, " d"]) -> Float64[Array, ""]:
-        """Return log p(θ)."""
+        """Return log p(θ) in float64."""
         return self.likelihood.compute_log_prior(theta)
 
     def log_likelihood(

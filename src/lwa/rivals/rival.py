@@ -28,7 +28,7 @@ class Walking(Protocol):
 
     @property
     def theta(self) -> Array:
-        """θ, flat."""
+        """θ as a flat vector."""
 
     @property
     def walk(self) -> Tuning:
@@ -122,7 +122,7 @@ class Rival(ABC):
 
     @abstractmethod
     def step(self, key: Array, state: PyTree, problem: RivalProblem) -> tuple[PyTree, Info]:
-        """Make one step."""
+        """Make one step; return the new state and what diagnostics need."""
 
     def collect_warnings(self, stats: Mapping[str, NDArray[Any]]) -> list[str]:
         """Return what a user should know of the draws, from `Info.extra` of all of them."""

@@ -84,7 +84,7 @@ class Lwa:
         return ""
 
     def run(self, model: Model, data: PyTree, mode: Reference | None, common: CommonOptions) -> Result:
-        """Draw by `lwa.sample`."""
+        """Draw by `lwa.sample`, from the mode if it is known."""
         target: TargetChoice | str = self.target
         if mode is not None and self.target in ("auto", "calibrated"):
             target = Calibrated(reference=constrain_theta(model, mode.theta))
@@ -115,7 +115,7 @@ class RivalMethod:
         return self.rival.explain_exclusion(setting)
 
     def run(self, model: Model, data: PyTree, mode: Reference | None, common: CommonOptions) -> Result:
-        """Draw by `lwa.rivals.sample`."""
+        """Draw by `lwa.rivals.sample`, from the mode if it is known."""
         return sample_by_rival(self.rival, model, data, kernel=self.kernel, reference=mode, **common)
 
 
