@@ -103,7 +103,7 @@ class Data:
         """
         if self.executor is None or isinstance(self.executor, Serial):
             return False
-        return not self.model.host and not is_held_by_workers(self.rows)
+        return not self.model.in_python and not is_held_by_workers(self.rows)
 
     def require_fits(self, n: int | None) -> None:
         """Refuse a subset that the data cannot hold."""

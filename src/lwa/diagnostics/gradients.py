@@ -54,7 +54,7 @@ def score_places(
     require_finite_scores(model, places, prior, "log_prior")
     if length == 1:
         total: AnyScores = visit_rows(
-            rows, ScoreAdder, size, shared=(model,), own=(places, size, precision), here=model.host,
+            rows, ScoreAdder, size, shared=(model,), own=(places, size, precision), here=model.in_python,
             progress=lambda done: display.show("gradients", done, len(rows)),
         )[1].total  # fmt: skip
     else:
@@ -95,7 +95,7 @@ def score_units(layout: Data, places: NumpyPlaces, size: int, precision: FloatTy
     model, rows = layout.model, layout.full
     begun: ScoreAdder | None = None
     pieces = map_pieces(
-        rows, score_piece, size, shared=(model,), own=(places, size, precision), here=model.host,
+        rows, score_piece, size, shared=(model,), own=(places, size, precision), here=model.in_python,
         progress=lambda done: display.show("gradients", done, len(rows), layout.units_in_words),
     )  # fmt: skip
     for piece in pieces:

@@ -153,8 +153,9 @@ class LocalCohort:
                 end = min(stop - self.moves + at, self.problem.page)
                 if not self.frozen:
                     end = min(end, at - at % self._adapt_every + self._adapt_every)
+                target, kernel = self.problem.target, self.problem.kernel
                 self.state, self.draws = self.problem.play(
-                    self.state, self.draws, self.tape, at, end, self.problem.target, self.problem.kernel
+                    self.state, self.draws, self.tape, at, end, target=target, kernel=kernel
                 )
                 done.append(self._collect(at, end))
                 self.moves += end - at
@@ -214,18 +215,18 @@ class LocalCohort:
     def go_on_from(self, held: CohortState) -> None:
         """Take up where another process was; the page at hand is written again."""
         page, at = self.problem.page, held.moves % self.problem.page
-        if self.coming is not None and not self.problem.host:
+        if self.coming is not None and not self.problem.in_python:
             self.coming()  # its writer must not run while it is set back
         with jax.enable_x64(True):
             self.writer.go_back(held.written)
             self.moves, self.written = held.moves - at, held.moves // page
-            self.state = held.state if self.problem.host else jax.tree.map(copy_to_device, held.state)
+            self.state = held.state if self.problem.in_python else jax.tree.map(copy_to_device, held.state)
             self.coming = self._write_ahead()
             if at:
                 self._next_page()
                 theta = np.array(self.draws.theta)
                 theta[at - len(held.recent) : at] = held.recent
-                self.draws = self.draws._replace(theta=theta if self.problem.host else jax.device_put(theta))
+                self.draws = self.draws._replace(theta=theta if self.problem.in_python else jax.device_put(theta))
         self.moves = held.moves
 
     def _write_ahead(self) -> Callable[[], tuple[Entries, Any]]:
@@ -237,7 +238,7 @@ class LocalCohort:
             noise = page_noise(self.problem, Purpose.THETA, self.chains, page, self.problem.page)
             return self.writer(), noise
 
-        return write if self.problem.host else self.ahead.submit(write).result
+        return write if self.problem.in_python else self.ahead.submit(write).result
 
     def checkpoint(self) -> CohortState | None:
         """Return None: compiled loops take the memory of the state over."""
@@ -323,7 +324,7 @@ def warm_up_beside(problem: Problem, chains: int) -> Future[None] | None:
 
     Python has nothing to compile, and a device has another program.
     """
-    if problem.host or xla.accelerated():
+    if problem.in_python or xla.accelerated():
         return None
     pool = ThreadPoolExecutor(1, thread_name_prefix="lwa-warm-up")
     warming = pool.submit(warm_up, problem, chains)
@@ -360,12 +361,13 @@ def warm_up(problem: Problem, chains: int) -> None:
         if problem.tune:
             path = jax.device_put(np.zeros((min(ADAPT_EVERY, page), chains, d), problem.dtype))
             adapt(state.tuning, path, 1.0, problem.kernel)
-        play(state, blank_page(problem, state, page), tape, 0, 0, problem.target, problem.kernel)
+        room = blank_page(problem, state, page)
+        play(state, room, tape, 0, 0, target=problem.target, kernel=problem.kernel)  # called as cohorts do
 
 
 def first_state(problem: Problem, rows: Any, theta: Any, given: Given | None, counts: Any) -> State:
     """Every chain at its start, with its subset's rows on the device, or as NumPy's arrays where Python reads them."""
-    if problem.host:
+    if problem.in_python:
         rows, theta, counts = jax.tree.map(np.array, (rows, theta, counts))  # `play_on_host` writes on them
         tuning = jax.vmap(partial(problem.kernel.init, reference=problem.reference))(theta)
         return State(theta, evaluate(problem.target, theta, rows, given, counts), rows, tuning, counts)
@@ -386,7 +388,7 @@ def blank_page(problem: Problem, state: State, moves: int) -> Draw:
     extra = {name: np.zeros(shape, zero.dtype) for name, zero in problem.kernel.extra().items()}
     info = MoveInfo(np.zeros(shape), np.zeros(shape, bool), np.zeros(shape, bool), np.zeros(shape, np.int32), extra)
     page = Draw(np.zeros((moves, *state.theta.shape), problem.dtype), np.zeros(shape), info)
-    return page if problem.host else jax.device_put(page)
+    return page if problem.in_python else jax.device_put(page)
 
 
 def page_noise(problem: Problem, purpose: Purpose, names: Sequence[int], page: int, moves: int) -> Any:

@@ -25,7 +25,7 @@ from lwa.targets.reference import Reference
 from lwa.targets.target import Given, Target, Terms, as_held
 
 if TYPE_CHECKING:
-    pass
+    from lwa.engine.device.cohort import DeviceCohort
 
 PILOTED = 64
 """Subsets, at the most, on which precision and kernel are tried."""
@@ -88,14 +88,14 @@ class Problem:
         return self.subsets.moves
 
     @property
-    def host(self) -> bool:
+    def in_python(self) -> bool:
         """Whether the model runs in Python."""
-        return self.target.model.host
+        return self.target.model.in_python
 
     @property
     def play(self) -> Callable[..., tuple[State, Draw]]:
         """The loop over θ's moves."""
-        return play_on_host if self.host else play
+        return play_on_host if self.in_python else play
 
 
 class Wishes(NamedTuple):
@@ -138,7 +138,7 @@ def build_problem(
     )
     kernel, accepted = wishes.kernel, None
     if kernel is None:
-        if reference is not None and not data.model.host:  # a model in Python is too slow to try
+        if reference is not None and not data.model.in_python:  # a model in Python is too slow to try
             accepted = predict_acceptance(target, pilot, reference, subsets.seed)
         kernel = choose_kernel(data.model.dimension, calibrated=reference is not None, accepted=accepted)
     problem = Problem(
@@ -178,7 +178,7 @@ def choose_precision(
 
     The noise is measured: w √(2 Σ_U (ℓ32 - ℓ64)²) near the start, over the pilot's subsets.
     """
-    if target.model.host:
+    if target.model.in_python:
         return np.float64
     if asked != "auto":
         return np.float32 if asked == "float32" else np.float64
@@ -236,7 +236,7 @@ def choose_kernel(d: int, *, calibrated: bool, accepted: float | None = None) ->
 
 def evaluate(target: Target, theta: Any, rows: PyTree[Any], given: Given | None = None, counts: Any = None) -> Terms:
     """Return the log target of each chain at its θ given its own rows."""
-    on = evaluate_on_host if target.model.host else evaluate_compiled
+    on = evaluate_on_host if target.model.in_python else evaluate_compiled
     return on(target, theta, rows, given, counts)
 
 

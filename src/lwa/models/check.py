@@ -41,7 +41,7 @@ def check_model(model: Model, batch: Batch, dtype: FloatType) -> Model:
     return a `PythonModel`.
     """
     check_labels(model)
-    if model.host:
+    if model.in_python:
         return model
     reasons = {}
     # Functions are called after JAX's error is handled, so that what they raise does not carry it along.

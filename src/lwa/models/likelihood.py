@@ -104,7 +104,7 @@ class Likelihood(Protocol):
 
 def find_likelihood(model: Model) -> Likelihood:
     """Return JAX's evaluation of a model, or Python's if JAX cannot trace it."""
-    return PythonLikelihood(model) if model.host else JaxLikelihood(model)
+    return PythonLikelihood(model) if model.in_python else JaxLikelihood(model)
 
 
 def compute_in_parts(

@@ -126,7 +126,7 @@ class Model:
     derived: Callable[[PyTree], Mapping[str, Array]] | None = None
     predictors: Predictors | None = None
     recursion: Recursion | None = None
-    host: ClassVar[bool] = False  # whether a function is not JAX: `PythonModel`
+    in_python: ClassVar[bool] = False  # whether a function is not JAX: `PythonModel`
     sum_units = staticmethod(sum_over_units)
 
     def __post_init__(self) -> None:

@@ -44,7 +44,7 @@ class PythonModel(Model):
     """A model that runs in Python; made by `check_model`."""
 
     reasons: tuple[tuple[str, str], ...] = ()  # which function is not JAX, and what JAX says
-    host: ClassVar[bool] = True
+    in_python: ClassVar[bool] = True
     sum_units = staticmethod(sum_units_in_python)  # type: ignore[assignment]  # NumPy's arrays in place of JAX's
 
     @property

@@ -81,7 +81,7 @@ def require_applicable(rival: Rival, data: Data, no_mode: str) -> None:
 
 def explain_no_derivatives(data: Data) -> str:
     """Return why JAX cannot differentiate the model twice; empty if it can."""
-    if data.given.host:
+    if data.given.in_python:
         return "the model is not JAX"
     one = data.full.take(np.zeros(1, np.int64))
     fault = find_not_differentiable(data.model, one, lambda function: jax.jacfwd(jax.grad(function)))

@@ -67,7 +67,7 @@ class RivalProblem:
     @property
     def in_python(self) -> bool:
         """Whether steps run in Python, as the model does."""
-        return self.model.host
+        return self.model.in_python
 
     @property
     def mode(self) -> GaussianAtMode:

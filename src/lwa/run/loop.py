@@ -216,7 +216,7 @@ class BlockRunner:
             done = cohort.run(self.position + moves)
             return done, count_block(done, own, self.run.problem.reference)
 
-        if self.run.problem.host:  # a user's function is called on the user's thread
+        if self.run.problem.in_python:  # a user's function is called on the user's thread
             both = [play_cohort(*pair) for pair in zip(cohorts, own, strict=True)]
         else:
             both = play_side_by_side(play_cohort, cohorts, own, self.pool)

@@ -79,7 +79,7 @@ def predict_error(chain: Chain, target: Target, U: Subset, reference: Reference,
 
 def totals(target: Target, thetas: Array, columns: Any, given: Any, counts: Any) -> Any:
     """The log target at many θ, given each of several subsets."""
-    if not target.model.host:
+    if not target.model.in_python:
         return totals_on_device(target, thetas, columns, given, counts)
 
     def of(subset: int) -> NDArray[np.float64]:

@@ -201,7 +201,7 @@ def rows_within_budget(settings: Settings, N: int, rows_per_second: float) -> fl
 def is_second_order(data: Data, settings: Settings) -> bool:
     """Return whether the target takes the curvature of all rows for U's, so that U need not be transported."""
     options, model = settings.calibration, data.model
-    if options is None or data.ordered or model.host:
+    if options is None or data.ordered or model.in_python:
         return False
     return takes_second_order(options.transport, model.dimension, informed=settings.summary is not None)
 

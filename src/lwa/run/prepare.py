@@ -46,7 +46,7 @@ def pass_stages(
     data: Data, settings: Settings, starts: Starts | None, display: Display, remarks: Sequence[str] = ()
 ) -> Run:
     """Pass through the stages, each of which is given what those before it found."""
-    python_call = time_python_model(data, settings, starts, display) if data.model.host else None
+    python_call = time_python_model(data, settings, starts, display) if data.model.in_python else None
     require_kernel(data, settings)
     began, cohorts = time.monotonic(), group_chains(settings.chains, ordered=data.ordered)
     with display.stages("survey"):
@@ -147,10 +147,10 @@ def require_calibration(data: Data, settings: Settings) -> None:
     options = settings.calibration
     if options is None:
         return
-    if options.transport == "second_order" and (data.ordered or data.model.host):
+    if options.transport == "second_order" and (data.ordered or data.model.in_python):
         what = "ordered rows" if data.ordered else "a model that is not JAX"
         raise InputError(f"transport='second_order' is not there for {what}. Leave it out, or pass transport=True.")
-    if not data.model.host:
+    if not data.model.in_python:
         require_derivatives(data.model, data.full.take(np.zeros(1, np.int64)))
     require_room(data, settings)
 

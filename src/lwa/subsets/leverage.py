@@ -98,7 +98,7 @@ def find_leverage(model: Model, rows: Rows, reference: Reference) -> Leverage:
     size, stratum = make_mapped_zeros(np.float32, N), make_mapped_zeros(np.uint16, N)
     together = floor_power_of_two(LEVERAGE_PASS_ROWS // count_unit_rows(rows))
     own = (reference, together)
-    for found, most in map_pieces(rows, find_sizes_in_piece, together, shared=(model,), own=own, here=model.host):
+    for found, most in map_pieces(rows, find_sizes_in_piece, together, shared=(model,), own=own, here=model.in_python):
         size[start : start + len(found)], stratum[start : start + len(found)] = found, most
         start += len(found)
     mean = float(size.sum(dtype=np.float64)) / N

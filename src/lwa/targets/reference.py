@@ -83,7 +83,7 @@ class Reference:
 
 def sum_all_rows(model: Model, rows: Rows, theta: NDArray[np.float64]) -> NumpySums:
     """Return the sums over all rows, from one pass: those of each piece, added in order."""
-    pieces = map_pieces(rows, sum_piece, block_size(rows), shared=(model,), own=(theta,), here=model.host)
+    pieces = map_pieces(rows, sum_piece, block_size(rows), shared=(model,), own=(theta,), here=model.in_python)
     return reduce(add_sums, pieces)
 
 
@@ -304,7 +304,7 @@ def compute_log_posterior(model: Model, rows: Rows, thetas: Float[np.ndarray, "M
     length = count_unit_rows(rows)
     most = min(block_size(rows), POSTERIOR_EVALUATIONS // (len(thetas) * length))
     size = floor_power_of_two(max(1, 64 // length, most))
-    for part in map_pieces(rows, sum_values_in_piece, size, shared=(model,), own=(thetas, size), here=model.host):
+    for part in map_pieces(rows, sum_values_in_piece, size, shared=(model,), own=(thetas, size), here=model.in_python):
         total = total + part
     return np.where(total < np.inf, total, -np.inf)
 

@@ -42,7 +42,7 @@ def device_memory() -> float:
 
 def is_playable(problem: Problem) -> bool:
     """Return whether there is a device that can run the model and draw the kernel's noise."""
-    if not xla.accelerated() or problem.host or problem.refresh_steps != 1:
+    if not xla.accelerated() or problem.in_python or problem.refresh_steps != 1:
         return False
     d = problem.target.model.dimension
 
