@@ -31,10 +31,10 @@ from lwa.algorithm import play, write
 from lwa.backend.random import Purpose
 from lwa.backend.xla import find_cpu_options
 from lwa.engine import problem as problems
+from lwa.engine.problem import PilotSubsets, choose_precision
 from lwa.rivals.problems import simulate_logistic
 from lwa.rows import as_rows
 from lwa.rows.passes import visit_rows
-from lwa.run.prepare import choose_precision
 from lwa.subsets import Gaussian, Swap
 from lwa.subsets.chain import SubsetChain
 from lwa.summaries import Curvature, as_summary
@@ -208,8 +208,11 @@ def main():
         subsets = {n: subset_us(data, n) for n in (100, 1000)}
         factors = factors_us()
         batch = jax.tree.map(lambda leaf: leaf[:400].reshape(4, 100, *leaf.shape[1:]), data)
+        pilot = PilotSubsets(batch, None, None)
         chosen = {
-            f"{N:.0e}": choose_precision("auto", Target(model, N / 100), (batch, None, None), 1, [truth]).__name__
+            f"{N:.0e}": choose_precision(
+                "auto", Target(model, N / 100), PilotSubsets(batch, None, None), 1, truth
+            ).__name__
             for N in (1e5, 1e6, 1e7, 1e8)
         }
     found = {

@@ -47,9 +47,9 @@ import numpy as np
 import lwa
 from lwa.diagnostics.autocorrelation import autocorrelation_time
 from lwa.diagnostics.running import effective_draws_from_means, pooled_mean, pooled_variance
-from lwa.engine.cohort import MOST_MOVES
 from lwa.engine.device.cohort import PAGE_READS
 from lwa.rivals.problems import logistic_log_likelihood, simulate_logistic, wide_log_prior
+from lwa.subsets.tape import MOST_MOVES
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
