@@ -210,9 +210,7 @@ def main():
         batch = jax.tree.map(lambda leaf: leaf[:400].reshape(4, 100, *leaf.shape[1:]), data)
         pilot = PilotSubsets(batch, None, None)
         chosen = {
-            f"{N:.0e}": choose_precision(
-                "auto", Target(model, N / 100), PilotSubsets(batch, None, None), 1, truth
-            ).__name__
+            f"{N:.0e}": choose_precision("auto", Target(model, N / 100), pilot, 1, truth).__name__
             for N in (1e5, 1e6, 1e7, 1e8)
         }
     found = {
