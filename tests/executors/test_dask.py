@@ -60,7 +60,7 @@ def test_exact_draws_are_the_same_bits(client, path):
     same(*(lwa.sample(MODEL, path, **asked, executor=executor) for executor in (Serial(), Dask(client))))
 
 
-@pytest.mark.parametrize("during", ["sums_in_piece", "play_segment"])
+@pytest.mark.parametrize("during", ["sum_piece", "play_segment"])
 def test_a_worker_that_is_killed_changes_nothing(client, path, here, tmp_path, during):
     flag = tmp_path / "struck"
     there = lwa.sample(deadly(during, flag, os.getpid()), path, **ASKED, executor=Dask(client))
