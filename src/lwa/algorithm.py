@@ -81,7 +81,7 @@ def assess(indices: Array, statistics: Array, carried: Array | None = None) -> S
     """A subset with its sums and distance computed afresh from its rows' statistics."""
     total = statistics.sum(-1)
     sums = None if carried is None else carried.sum(-1)
-    return Subset(indices, statistics, total, distance(total, indices.shape[-1]), carried, sums)
+    return Subset(indices, statistics, total, distance(total, indices.shape[-1]), carried=carried, sums=sums)
 
 
 def distance(total: Array, n: int) -> Array:
@@ -158,7 +158,8 @@ def spread(
 
 def renew(state: State, entry: Tape, target: Target) -> Terms:
     """The log target at θ once U has changed: what was cached is stale."""
-    return target.refresh(state.terms, state.theta, entry.slots, entry.rows, state.rows, entry.given, state.counts)
+    given, counts = entry.given, state.counts
+    return target.refresh(state.terms, state.theta, entry.slots, entry.rows, state.rows, given=given, counts=counts)
 
 
 def exchange_rows(state: State, entry: Tape) -> State:

@@ -92,7 +92,9 @@ class Data:
 
     def compute_with(self, executor: Executor | None) -> "Data":
         """Return the data with passes computed by an executor."""
-        return replace(self, rows=spread_passes(self.rows, executor), full=spread_passes(self.full, executor), executor=executor)
+        return replace(
+            self, rows=spread_passes(self.rows, executor), full=spread_passes(self.full, executor), executor=executor
+        )
 
     @property
     def runs_remotely(self) -> bool:

@@ -99,7 +99,9 @@ class Surrogate:
         state = state._replace(tuning=jax.tree.map(jnp.array, self.tuning))  # `play` takes the state's memory over
         before = np.asarray(state.terms.log_density)
         room = blank_page(problem, state, self.steps)
-        state, made = problem.play(state, room, self._tape(given), 0, self.steps, problem.target, problem.kernel)
+        state, made = problem.play(
+            state, room, self._tape(given), 0, self.steps, target=problem.target, kernel=problem.kernel
+        )
         self.evaluations, self.extra = total_info(jax.tree.map(np.asarray, made.info))
         with np.errstate(invalid="ignore"):  # -inf both times where U is infeasible: NaN, so that it is refused
             return np.asarray(state.theta), before - np.asarray(state.terms.log_density)
@@ -128,14 +130,14 @@ class Surrogate:
         self.theta = np.where(accept[:, None], proposed, self.theta)
         self.done += 1
         return Corrected(
-            self.theta.astype(np.float64),
-            np.where(accept, new, old),
-            np.asarray(acceptance_probability(jnp.asarray(log_ratio))),
-            accept,
-            self.refreshed,
-            self.distance,
-            self.evaluations,
-            self.extra,
+            theta=self.theta.astype(np.float64),
+            log_posterior=np.where(accept, new, old),
+            acceptance=np.asarray(acceptance_probability(jnp.asarray(log_ratio))),
+            accepted=accept,
+            refreshed=self.refreshed,
+            distance=self.distance,
+            evaluations=self.evaluations,
+            extra=self.extra,
         )
 
     def _decision(self, name: int) -> float:

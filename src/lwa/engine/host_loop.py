@@ -56,15 +56,16 @@ def renew(state: State, entry: Tape, changed: NDArray[np.intp], target: Target) 
         at = np.asarray(state.theta)
         for c in changed:
             terms[c, entry.slots[c]] = terms_of(target, at, entry.rows, c)
-    return summed(target, state.theta, state.terms.prior, terms, entry.given, state.counts)
+    return summed(target, state.theta, state.terms.prior, terms, given=entry.given, counts=state.counts)
 
 
 def move(state: State, entry: Tape, target: Target, kernel: MetropolisKernel) -> tuple[State, Draw]:
     """Lines 7-9 for every chain: propose together, evaluate one by one, decide together."""
-    proposed, log_hastings, at = propose(entry.noise, state.tuning, state.theta, entry.given, target, kernel)
+    noise, given = entry.noise, entry.given
+    proposed, log_hastings, at = propose(noise, state.tuning, state.theta, given, target=target, kernel=kernel)
     new = terms_at(target, np.asarray(proposed), np.asarray(at), state.rows)
-    own, given = state._replace(rows=None), entry._replace(slots=None, rows=None, counts=None)
-    theta, terms, tuning, draw = decide(own, given, proposed, log_hastings, new, target, kernel)
+    own, rest = state._replace(rows=None), entry._replace(slots=None, rows=None, counts=None)
+    theta, terms, tuning, draw = decide(own, rest, proposed, log_hastings, new, target=target, kernel=kernel)
     return state._replace(theta=theta, terms=terms, tuning=tuning), draw
 
 
@@ -72,7 +73,7 @@ def evaluate_on_host(target: Target, theta: Any, rows: Any, given: Given | None,
     """The log target of each chain at its θ given its own rows."""
     at = np.asarray(transported(target, theta, given))
     prior, terms = terms_at(target, np.asarray(theta), at, rows)
-    return summed(target, theta, prior, terms, given, counts)
+    return summed(target, theta, prior, terms, given=given, counts=counts)
 
 
 def terms_at(target: Target, theta: NDArray[Any], at: NDArray[Any], rows: Any) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -122,9 +123,7 @@ def decide(
     ) -> tuple[Array, Terms, Any, Draw]:
         prior, rows = new
         terms = target.summed(proposed, prior, rows, entry.given, state.counts)
-        theta, terms, info = metropolis(
-            entry.noise.log_u, (state.theta, state.terms), (proposed, terms), log_hastings
-        )
+        theta, terms, info = metropolis(entry.noise.log_u, (state.theta, state.terms), (proposed, terms), log_hastings)
         tuning = kernel.steer(state.tuning, entry.noise, info, entry.gain)
         return theta, terms, tuning, Draw(theta, terms.log_density, info)
 

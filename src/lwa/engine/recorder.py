@@ -1,6 +1,6 @@
 """From θ moves to kept draws: every `thinning`-th transition of Algorithm 1, with what happened since the last one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -62,18 +62,8 @@ class Recorder:
         firsts = (np.cumsum(new) - new)[new > 0]
         since = np.diff(due, axis=1, prepend=0)
         since[:, firsts] = due[:, firsts]  # each chain's first is counted from the block before
-        made, accepted, refreshes, transitions, evaluations, *sums = since
-        draws = Kept(
-            moves.theta[move, chain].astype(np.float64),
-            moves.log_density[move, chain],
-            accepted / (2.0**32 * made),
-            moves.accepted[move, chain],
-            refreshes / transitions,
-            moves.distance[move, chain],
-            evaluations * self.n,
-            {name: values[move, chain] for name, values in moves.extra.items()}
-            | {name: sum_or_any(name, total) for name, total in zip(self.added, sums, strict=True)},
-        )
+        draws = self._collect(moves, (move, chain), since)
+        draws = draws._replace(theta=draws.theta.astype(np.float64))
         ordinal = np.arange(len(chain)) - np.repeat(np.cumsum(new) - new, new)
         self._write(draws, first + chain, self.counts[first + chain] - self.taken + ordinal)
         self.counts[own] += new
@@ -94,26 +84,14 @@ class Recorder:
         last = slice(every - 1 - opened, None, every)
         acceptance = np.rint(moves.acceptance * 2.0**32)
         counts = [moves.refreshed, moves.ends, moves.evaluations, *(moves.extra[name] for name in self.added)]
-        made: Any = 1
-        if every == 1:
-            accepted, refreshes, transitions, evaluations, *sums = acceptance, *counts
-        else:
+        since: Sequence[Any] = [1, acceptance, *counts]
+        if every > 1:
             all_counts = np.stack([np.ones_like(moves.evaluations), acceptance, *counts]).astype(np.int64)
             running = all_counts.cumsum(axis=1) + self.open[:, None, own]
             due = running[:, last]
-            made, accepted, refreshes, transitions, evaluations, *sums = np.diff(due, axis=1, prepend=0)
+            since = np.diff(due, axis=1, prepend=0)
             self.open[:, own] = running[:, -1] - (due[:, -1] if due.shape[1] else 0)
-        draws = Kept(
-            moves.theta[last],
-            moves.log_density[last],
-            accepted / (2.0**32 * made),
-            moves.accepted[last],
-            refreshes / transitions,
-            moves.distance[last],
-            evaluations.astype(np.int64) * self.n,
-            {name: values[last] for name, values in moves.extra.items()}
-            | {name: sum_or_any(name, total) for name, total in zip(self.added, sums, strict=True)},
-        )
+        draws = self._collect(moves, last, since)
         new, start = len(draws.lp), int(self.counts[own.start]) - self.taken
         if not new:
             return
@@ -122,6 +100,21 @@ class Recorder:
         for room, leaf in zip(jax.tree.leaves(self.buffer), jax.tree.leaves(draws), strict=True):
             room[own, start : start + new] = np.swapaxes(leaf, 0, 1)
         self.counts[own] += new
+
+    def _collect(self, moves: Moves, at: Any, since: Any) -> Kept:
+        """Return the draws at some of these moves, with what was counted since the draw before each."""
+        made, accepted, refreshes, transitions, evaluations, *sums = since
+        extra = {name: values[at] for name, values in moves.extra.items()}
+        return Kept(
+            theta=moves.theta[at],
+            lp=moves.log_density[at],
+            acceptance_rate=accepted / (2.0**32 * made),
+            accepted=moves.accepted[at],
+            subset_accepted=refreshes / transitions,
+            subset_distance=moves.distance[at],
+            n_rows_read=evaluations.astype(np.int64) * self.n,
+            extra=extra | {name: sum_or_any(name, total) for name, total in zip(self.added, sums, strict=True)},
+        )
 
     def put(self, draws: Kept) -> None:
         """Draws of all chains as they are, as many of each."""
@@ -196,6 +189,5 @@ def blank_draws(chains: int, dimension: int, extra: Mapping[str, np.generic]) ->
     """No draws, in the shape that draws have."""
     none = np.empty((chains, 0))
     told = {name: none.astype(zero.dtype) for name, zero in extra.items()}
-    return Kept(
-        np.empty((chains, 0, dimension)), none, none, none.astype(bool), none, none, none.astype(np.int64), told
-    )  # fmt: skip
+    values = [none, none, none.astype(bool), none, none, none.astype(np.int64)]
+    return Kept(np.empty((chains, 0, dimension)), *values, extra=told)

@@ -56,14 +56,14 @@ def count_moves(xp: Any, moves: Moves, chains: int, furthest: Any) -> Tally:
     """By NumPy, or by JAX's."""
     own = moves.evaluations.sum(0, dtype=np.int64)  # of each chain
     return Tally(
-        moves.invalid.size,
-        xp.sum(xp.where(xp.arange(len(own)) < chains, own, 0)),
-        xp.count_nonzero(moves.invalid),
-        xp.count_nonzero(moves.refreshed),
-        xp.count_nonzero(moves.ends),
-        xp.count_nonzero(moves.log_density == -np.inf),
-        xp.sum(moves.acceptance, dtype=np.float64),
-        furthest,
+        moves=moves.invalid.size,
+        evaluations=xp.sum(xp.where(xp.arange(len(own)) < chains, own, 0)),
+        invalid=xp.count_nonzero(moves.invalid),
+        refreshed=xp.count_nonzero(moves.refreshed),
+        transitions=xp.count_nonzero(moves.ends),
+        standing=xp.count_nonzero(moves.log_density == -np.inf),
+        acceptance=xp.sum(moves.acceptance, dtype=np.float64),
+        furthest=furthest,
     )
 
 

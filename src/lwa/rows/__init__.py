@@ -1,6 +1,6 @@
 """Y: the N rows of data, wherever they are kept."""
 
-from lwa.rows.accept import as_rows
+from lwa.rows.memory import as_rows
 from lwa.rows.passes import Survey, survey
 from lwa.rows.protocol import Batch, Rows
 from lwa.rows.store.conversion import convert, write_store

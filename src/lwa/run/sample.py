@@ -212,7 +212,7 @@ def run_stages(
         finally:
             for cohort in run.cohorts:
                 cohort.close()
-    end = Ending(run, outcome, keeper, remarks, began, display.stages)
+    end = Ending(run, outcome, keeper, remarks, began=began, stages=display.stages)
     if outcome.fault is not None:
         raise end.attach_result(outcome.fault)
     return end.build_result()

@@ -110,7 +110,7 @@ class Calibration:
         if self.in_batch:
             return given_in_batch(self.frame, gradient, self.power, jnp.asarray(sums))
         inverse, feasible = inverse_factors(curvatures(self.frame, len(gradient), self.power, sums))
-        return transported(self.frame, gradient, self.power, sums, inverse, feasible)
+        return transported(self.frame, gradient, self.power, sums, inverse=inverse, feasible=feasible)
 
 
 def expansion_of(reference: Reference, *, second_order: bool = False) -> Expansion:
@@ -241,7 +241,7 @@ def given_in_batch(frame: Frame, gradient: Array, power: float, sums: Array) -> 
 
     def part(sums: Array) -> Given:
         inverse, feasible = inverse_factors_in_batch(curvatures(frame, len(gradient), power, sums))
-        return transported(frame, gradient, power, sums, inverse, feasible)
+        return transported(frame, gradient, power, sums, inverse=inverse, feasible=feasible)
 
     found = jax.lax.map(part, sums.reshape(-1, together, c))
     return jax.tree.map(lambda leaf: leaf.reshape(*sums.shape[:-1], *leaf.shape[2:]), found)

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import DataError
-from lwa.rows.accept import as_rows
-from lwa.rows.memory import is_series, is_table, name_column
+from lwa.rows.memory import as_rows, is_series, is_table, name_column
 from lwa.rows.protocol import Rows
 from lwa.rows.store.encoding import Level
 from lwa.rows.store.store import StoreRows
