@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa import __version__
 from lwa.diagnostics.running import MANY_CHAINS, collect_moments
 from lwa.diagnostics.short_chains import LONG_RUN_TIMES, describe_remembered_starts, describe_slow_chains, round_up
 from lwa.diagnostics.table import name_scalars
@@ -93,7 +92,7 @@ def record_versions() -> dict[str, Any]:
     libraries = {name: version(name) for name in ("jax", "jaxlib", "numpy")}
     return {
         "inference_library": "lwa",
-        "inference_library_version": __version__,
+        "inference_library_version": version("lwa"),
         "versions": libraries | {"python": platform.python_version()},
     }
 

@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from lwa import __version__
 from lwa.errors import RunFolderError
 from lwa.models.likelihood import find_likelihood
 from lwa.models.model import Model
@@ -39,7 +38,7 @@ def identity_of(run: Run) -> dict[str, Any]:
         **settings,
         "cohort_chains": len(run.cohorts[0].chains),
         "precision in use": np.dtype(run.problem.dtype).name,
-        "lwa": __version__,
+        "lwa": version("lwa"),
         **{name: version(name) for name in ("jax", "jaxlib", "numpy")},
         PROCESSOR: processor(),
     }

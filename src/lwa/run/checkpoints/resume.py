@@ -4,12 +4,12 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lwa import __version__
 from lwa.errors import InputError, RunFolderError, warn
 from lwa.result.result import Home, Result
 from lwa.run.begin import Run, Starts
@@ -186,7 +186,7 @@ def described(run: Run) -> dict[str, Any]:
     dims, coords = label_axes(run.data.given)
     told = {
         "inference_library": "lwa",
-        "inference_library_version": __version__,
+        "inference_library_version": version("lwa"),
         "seed": run.settings.seed,
         "target": run.settings.target.name,
         "subset_size": run.subset_size,
