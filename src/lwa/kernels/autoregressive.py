@@ -120,7 +120,7 @@ class Autoregressive(MetropolisKernel):
     df: float = float("inf")
 
     def __post_init__(self) -> None:
-        """Check every field."""
+        """Check each of the four fields."""
         for name, example in (("rho", 0.0), ("walk", 0.1)):
             value = getattr(self, name)
             if not is_real(value) or not 0.0 <= value < 1.0:

@@ -115,7 +115,7 @@ class Blockwise(MetropolisKernel):
 
     @property
     def count(self) -> int:
-        """Number of blocks."""
+        """The number of blocks that take turns."""
         return sum(map(len, self.layout))
 
     def _layouts(self) -> Iterator[GroupLayout]:

@@ -70,23 +70,23 @@ class NUTS(GradientKernel):
         start = hmc.HMCState(still, terms.log_density, around.gradient)
         key = jax.random.wrap_key_data(jnp.asarray(noise.key), impl="threefry2x32")
         kernel = nuts.build_kernel(divergence_threshold=DIVERGED)
-        end, told = kernel(
+        end, path = kernel(
             key, start, around.log_density, step_size, jnp.ones_like(still), max_num_doublings=int(self.max_depth)
         )
         moved = jnp.any(end.position != 0.0)
         proposed = around.place(end.position)
         theta, terms = choose(moved, (proposed, evaluate(proposed)), (theta, terms))
-        tips = [told.trajectory_leftmost_state, told.trajectory_rightmost_state]
+        tips = [path.trajectory_leftmost_state, path.trajectory_rightmost_state]
         invalid = jnp.any(jnp.stack([jnp.isnan(tip.logdensity) & jnp.isfinite(tip.position).all() for tip in tips]))
-        steps = told.num_integration_steps.astype(jnp.int32)
+        steps = path.num_integration_steps.astype(jnp.int32)
         extra = {
-            "diverging": told.is_divergent & jnp.isfinite(start.logdensity),
+            "diverging": path.is_divergent & jnp.isfinite(start.logdensity),
             "n_steps": steps,
             "step_size": step_size,
-            "energy": told.energy,
-            "tree_depth": told.num_trajectory_expansions.astype(jnp.int32),
+            "energy": path.energy,
+            "tree_depth": path.num_trajectory_expansions.astype(jnp.int32),
         }
-        return theta, terms, MoveInfo(told.acceptance_rate, moved, invalid, steps + 2, extra)
+        return theta, terms, MoveInfo(path.acceptance_rate, moved, invalid, steps + 2, extra)
 
     def most_evaluations(self) -> int:
         """Count the gradients where it begins and at 2^max_depth - 1 steps, and the terms where it ends."""

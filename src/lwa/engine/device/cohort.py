@@ -36,8 +36,8 @@ IN_REGISTERS = "in registers"
 
 def device_memory() -> float:
     """Return the bytes that the device has; infinite if it does not say."""
-    told = jax.local_devices()[0].memory_stats()
-    return float((told or {}).get("bytes_limit", np.inf))
+    known = jax.local_devices()[0].memory_stats()
+    return float((known or {}).get("bytes_limit", np.inf))
 
 
 def is_playable(problem: Problem) -> bool:

@@ -6,7 +6,7 @@ back when the page ends. It does what `xla_loop.py` does, for chains whose tunin
 known ahead.
 
 What depends on θ alone costs as much as what depends on 32 rows. So steps are drawn up before, for a whole page, and
-they tell where θ is in posterior sds: V(θ + step) = V θ + V step.
+they give where θ is in posterior sds: V(θ + step) = V θ + V step.
 """
 
 from collections.abc import Callable, Sequence
@@ -181,7 +181,7 @@ class ChainProgram(NamedTuple):
 
     @property
     def d(self) -> int:
-        """Number of parameters."""
+        """The number of parameters."""
         return int(self.out["thetas"].shape[-1])
 
     def run(self) -> None:
