@@ -91,7 +91,7 @@ def write_draw(
     after["flags"][at()] = flags.astype(jnp.int8)
 
 
-def read_draws(found: Mapping[str, Array]) -> Draw:
+def unpack_draws(found: Mapping[str, Array]) -> Draw:
     """Return the draws of a page, as programs wrote them."""
     flags = found["flags"]
     info = MoveInfo(found["acceptance"], (flags & 1) > 0, (flags & 2) > 0, jnp.ones(flags.shape, jnp.int32), {})

@@ -292,7 +292,7 @@ def play_in_registers(
     rows = [new[..., :n].reshape(old.shape).astype(old.dtype) for new, old in pairs]
     terms = state.terms._replace(total=found["density"][:, 0])
     state = state._replace(theta=found["theta"][:, :d], rows=rows, terms=terms)
-    return Place(state, found["U"][:, 0, :n]), Played(shared.read_draws(found), found["refreshed"] > 0)
+    return Place(state, found["U"][:, 0, :n]), Played(shared.unpack_draws(found), found["refreshed"] > 0)
 
 
 def give_own(leaf: Array) -> pl.BlockSpec:

@@ -287,7 +287,7 @@ def play_in_streams(
     state = state._replace(theta=found["theta"], terms=state.terms._replace(total=found["total"][:, 0]))
     last = jnp.minimum((stop - 1) // every, transitions - 1)
     indices = jax.lax.dynamic_slice_in_dim(page.walked.x, last, 1, 1)
-    return Place(state, indices), Played(shared.read_draws(found), page.walked.accepted)
+    return Place(state, indices), Played(shared.unpack_draws(found), page.walked.accepted)
 
 
 def give_lanes(leaf: Array) -> pl.BlockSpec:
