@@ -268,17 +268,10 @@ class LocalCohort:
         theta, log_density, info = jax.tree.map(lambda page: np.asarray(page)[at:end].copy(), self.draws)
         u = self.entries
         return Moves(
-            theta=theta,
-            log_density=log_density,
-            acceptance=info.acceptance,
-            accepted=info.accepted,
-            invalid=info.invalid,
-            refreshed=u.refreshed[at:end],
-            ends=u.ends[at:end],
-            distance=u.distance[at:end],
-            evaluations=info.evaluations,
-            extra=info.extra,
-        )
+            theta=theta, log_density=log_density, acceptance=info.acceptance, accepted=info.accepted,
+            invalid=info.invalid, refreshed=u.refreshed[at:end], ends=u.ends[at:end], distance=u.distance[at:end],
+            evaluations=info.evaluations, extra=info.extra,
+        )  # fmt: skip
 
 
 class FindStarts(Protocol):

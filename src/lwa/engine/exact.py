@@ -130,15 +130,10 @@ class Surrogate:
         self.theta = np.where(accept[:, None], proposed, self.theta)
         self.done += 1
         return Corrected(
-            theta=self.theta.astype(np.float64),
-            log_posterior=np.where(accept, new, old),
-            acceptance=np.asarray(acceptance_probability(jnp.asarray(log_ratio))),
-            accepted=accept,
-            refreshed=self.refreshed,
-            distance=self.distance,
-            evaluations=self.evaluations,
-            extra=self.extra,
-        )
+            theta=self.theta.astype(np.float64), log_posterior=np.where(accept, new, old),
+            acceptance=np.asarray(acceptance_probability(jnp.asarray(log_ratio))), accepted=accept,
+            refreshed=self.refreshed, distance=self.distance, evaluations=self.evaluations, extra=self.extra,
+        )  # fmt: skip
 
     def _decision(self, name: int) -> float:
         """The log uniform of one correction."""

@@ -142,17 +142,10 @@ def build_problem(
             accepted = predict_acceptance(target, pilot, reference, subsets.seed)
         kernel = choose_kernel(data.model.dimension, calibrated=reference is not None, accepted=accepted)
     problem = Problem(
-        subsets=subsets,
-        target=target,
-        kernel=kernel.bind(data.model),
-        refresh_steps=wishes.refresh_steps,
-        tune=wishes.tune,
-        dtype=dtype,
-        full=data.full,
-        reads=data.reads(subsets.size, lead_in),
-        reference=reference,
+        subsets=subsets, target=target, kernel=kernel.bind(data.model), refresh_steps=wishes.refresh_steps,
+        tune=wishes.tune, dtype=dtype, full=data.full, reads=data.reads(subsets.size, lead_in), reference=reference,
         gaussian_acceptance=accepted,
-    )
+    )  # fmt: skip
     return move_to_device(problem, wishes.chains) if xla.accelerated() else problem
 
 

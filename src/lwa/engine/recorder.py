@@ -106,15 +106,11 @@ class Recorder:
         made, accepted, refreshes, transitions, evaluations, *sums = since
         extra = {name: values[at] for name, values in moves.extra.items()}
         return Kept(
-            theta=moves.theta[at],
-            lp=moves.log_density[at],
-            acceptance_rate=accepted / (2.0**32 * made),
-            accepted=moves.accepted[at],
-            subset_accepted=refreshes / transitions,
-            subset_distance=moves.distance[at],
+            theta=moves.theta[at], lp=moves.log_density[at], acceptance_rate=accepted / (2.0**32 * made),
+            accepted=moves.accepted[at], subset_accepted=refreshes / transitions, subset_distance=moves.distance[at],
             n_rows_read=evaluations.astype(np.int64) * self.n,
             extra=extra | {name: sum_or_any(name, total) for name, total in zip(self.added, sums, strict=True)},
-        )
+        )  # fmt: skip
 
     def put(self, draws: Kept) -> None:
         """Draws of all chains as they are, as many of each."""

@@ -56,15 +56,11 @@ def count_moves(xp: Any, moves: Moves, chains: int, furthest: Any) -> Tally:
     """By NumPy, or by JAX's."""
     own = moves.evaluations.sum(0, dtype=np.int64)  # of each chain
     return Tally(
-        moves=moves.invalid.size,
-        evaluations=xp.sum(xp.where(xp.arange(len(own)) < chains, own, 0)),
-        invalid=xp.count_nonzero(moves.invalid),
-        refreshed=xp.count_nonzero(moves.refreshed),
-        transitions=xp.count_nonzero(moves.ends),
-        standing=xp.count_nonzero(moves.log_density == -np.inf),
-        acceptance=xp.sum(moves.acceptance, dtype=np.float64),
-        furthest=furthest,
-    )
+        moves=moves.invalid.size, evaluations=xp.sum(xp.where(xp.arange(len(own)) < chains, own, 0)),
+        invalid=xp.count_nonzero(moves.invalid), refreshed=xp.count_nonzero(moves.refreshed),
+        transitions=xp.count_nonzero(moves.ends), standing=xp.count_nonzero(moves.log_density == -np.inf),
+        acceptance=xp.sum(moves.acceptance, dtype=np.float64), furthest=furthest,
+    )  # fmt: skip
 
 
 def distances(theta: Array, centre: Array, whitening: Array) -> Array:

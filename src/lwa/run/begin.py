@@ -128,14 +128,9 @@ def begin_run(
     """Put every chain at its start, in its cohort; `warming` is what is compiled meanwhile."""
     superchains = choose_superchains(data.model, settings.chains, starts, problem.reference)
     find = partial(
-        find_starts,
-        data.model,
-        seed=settings.seed,
-        given=starts,
-        reference=problem.reference,
-        dtype=problem.dtype,
+        find_starts, data.model, seed=settings.seed, given=starts, reference=problem.reference, dtype=problem.dtype,
         together=None if superchains is None else assign_superchains(settings.chains, superchains),
-    )
+    )  # fmt: skip
     cohorts: list[Cohort] = []
     for chains, U in plan.firsts:
         holds = settings.checkpoint is not None or data.runs_remotely
@@ -146,16 +141,9 @@ def begin_run(
             cohort = RemoteCohort(cohort, away, near)
         cohorts.append(cohort)
     return Run(
-        settings=settings,
-        data=data,
-        survey=survey,
-        plan=plan,
-        problem=problem,
-        cohorts=cohorts,
-        superchains=superchains,
-        python_call=python_call,
-        warned=warned,
-    )
+        settings=settings, data=data, survey=survey, plan=plan, problem=problem, cohorts=cohorts,
+        superchains=superchains, python_call=python_call, warned=warned,
+    )  # fmt: skip
 
 
 def read_starts(model: Model, initvals: PyTree[Any] | None, chains: int) -> Starts | None:

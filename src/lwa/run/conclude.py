@@ -74,17 +74,10 @@ def conclude(
         warn(remark)
     dims, coords = label_axes(model)
     return Result(
-        posterior=posterior,
-        sample_stats=stats,
-        attributes=attributes,
-        dims=dims,
-        coords=coords,
-        origin=Origin(model, run.data, Polisher(problem, outcome.tuning)),
-        unconstrained=draws.get(UNCONSTRAINED_GROUP),
-        warmup=warmup,
-        warmup_stats=warmup_stats,
-        running=outcome.running,
-    )
+        posterior=posterior, sample_stats=stats, attributes=attributes, dims=dims, coords=coords,
+        origin=Origin(model, run.data, Polisher(problem, outcome.tuning)), unconstrained=draws.get(UNCONSTRAINED_GROUP),
+        warmup=warmup, warmup_stats=warmup_stats, running=outcome.running,
+    )  # fmt: skip
 
 
 def record_versions() -> dict[str, Any]:

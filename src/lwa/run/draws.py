@@ -62,15 +62,10 @@ def record_moves(recorder: Recorder, played: Sequence[Moves]) -> None:
 def record_corrected(recorder: Recorder, made: Corrected, n: int, N: int) -> None:
     """Record one draw of every chain, made by `exact=True`."""
     kept = Kept(
-        theta=made.theta,
-        lp=made.log_posterior,
-        acceptance_rate=made.acceptance,
-        accepted=made.accepted,
-        subset_accepted=made.refreshed,
-        subset_distance=made.distance,
-        n_rows_read=made.evaluations * n + N,
+        theta=made.theta, lp=made.log_posterior, acceptance_rate=made.acceptance, accepted=made.accepted,
+        subset_accepted=made.refreshed, subset_distance=made.distance, n_rows_read=made.evaluations * n + N,
         extra=made.extra,
-    )
+    )  # fmt: skip
     recorder.put(jax.tree.map(lambda leaf: leaf[:, None], kept))
 
 

@@ -20,21 +20,10 @@ from lwa.engine.tally import Tally, add_tallies, count_block
 from lwa.errors import ExecutorError, ModelError, out_of_memory
 from lwa.models.check import describe_theta
 from lwa.models.user_calls import is_users_error
+from lwa.run import draws
 from lwa.run.begin import Run
 from lwa.run.budget import Budget, decide_retention
-from lwa.run.draws import (
-    RunState,
-    build_recorder,
-    choose_thinning,
-    record_corrected,
-    record_moves,
-    remember_tune,
-    select_draws,
-    start_recording,
-    summarise,
-    take_last_draws,
-    take_path,
-)
+from lwa.run.draws import RunState
 from lwa.run.settings import count_keepable
 from lwa.subsets.tape import ADAPT_EVERY
 from lwa.user.progress import Display, Interruption, catch_interrupts
@@ -105,7 +94,7 @@ def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outco
     with precise, catch_interrupts() as interruption, ThreadPoolExecutor(threads) as pool:
         runner, state = BlockRunner(run, meter, interruption, pool), RunState()
         if settings.keep_tune:
-            state.path = build_recorder(run, settings.thinning or 1)
+            state.path = draws.build_recorder(run, settings.thinning or 1)
         if keeper is not None:
             keeper.load_state(runner, state)
         if state.tuned is None:
@@ -123,32 +112,19 @@ def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outco
             display.say(forecast_draws(runner, run, state.thinning))
             with display.stages("draws"):
                 stopped, fault = (sample_exactly if settings.exact else sample_draws)(runner, state, display, keeper)
-        kept = take_last_draws(state, run) if keeper is None else None
+        kept = draws.take_last_draws(state, run) if keeper is None else None
         stored = None if keeper is None else keeper.finish(runner, state)
-        warmup = None if state.path is None else select_draws(state.path, run, settings.tune)
+        warmup = None if state.path is None else draws.select_draws(state.path, run, settings.tune)
     tuned = runner.position if state.tuned is None else state.tuned
     if tuned < settings.tune and not stopped:
         stopped = f"tune ended after {tuned} of {settings.tune} moves with its share of the budget"
     return Outcome(
-        kept=kept,
-        stored=stored,
-        thinning=state.thinning,
-        moves=runner.position,
-        tuned=tuned,
-        rows_read=meter.rows,
-        invalid=runner.invalid,
-        stopped=stopped,
-        seconds=time.monotonic() - meter.start,
-        furthest=runner.furthest,
-        infeasible=runner.infeasible / max(1, runner.position * settings.chains),
-        tuning=tuning,
-        rate=runner.rate,
-        clock=runner.clock,
-        warmup=warmup,
-        tune_clock=state.tune_clock,
-        fault=fault,
+        kept=kept, stored=stored, thinning=state.thinning, moves=runner.position, tuned=tuned, rows_read=meter.rows,
+        invalid=runner.invalid, stopped=stopped, seconds=time.monotonic() - meter.start, furthest=runner.furthest,
+        infeasible=runner.infeasible / max(1, runner.position * settings.chains), tuning=tuning, rate=runner.rate,
+        clock=runner.clock, warmup=warmup, tune_clock=state.tune_clock, fault=fault,
         running=jax.tree.map(np.asarray, state.running),
-    )
+    )  # fmt: skip
 
 
 class Meter:
@@ -345,9 +321,9 @@ def tune(runner: BlockRunner, state: RunState, display: Display, keeper: Keeper 
     while moves := runner.allow(total - runner.position, TUNE_SHARE):
         played = runner.play(moves)
         if state.path is not None:
-            record_moves(state.path, played)
+            draws.record_moves(state.path, played)
             runner.tick(state.path.count)
-        remember_tune(state, played)
+        draws.remember_tune(state, played)
         display.show("tune", runner.position, total, runner.note)
         if keeper is not None:
             keeper.after_block(runner, state)
@@ -363,8 +339,8 @@ def end_tune(runner: BlockRunner, state: RunState, *, on_disk: bool) -> str:
     state.tuned, state.tune_clock, runner.clock = runner.position, runner.clock, []
     for cohort in run.cohorts:
         cohort.freeze()
-    path = take_path(state, runner.position)
-    thinning = settings.thinning or choose_thinning(path, runner.refresh_rate, run.problem)
+    path = draws.take_path(state, runner.position)
+    thinning = settings.thinning or draws.choose_thinning(path, runner.refresh_rate, run.problem)
     if settings.filling and not settings.exact and settings.keep != "summary":
         room = count_keepable(settings.chains, run.problem.target.model.dimension)
         thinning = max(thinning, -(-runner.affordable // room))
@@ -374,7 +350,7 @@ def end_tune(runner: BlockRunner, state: RunState, *, on_disk: bool) -> str:
     state.retention, told = decide_retention(
         expected, run.draw_bytes, chains=settings.chains, keep=settings.keep, on_disk=settings.checkpoint is not None
     )
-    start_recording(state, run, path, on_disk=on_disk)
+    draws.start_recording(state, run, path, on_disk=on_disk)
     if settings.exact:
         for cohort in run.cohorts:
             cohort.close()
@@ -399,8 +375,8 @@ def sample_draws(runner: BlockRunner, state: RunState, display: Display, keeper:
         try:
             state.torn = not runner.run.data.runs_remotely  # chains that are played elsewhere stay where they were
             played = runner.play(moves)
-            record_moves(recorder, played)
-            summarise(state, runner.run)
+            draws.record_moves(recorder, played)
+            draws.summarise(state, runner.run)
             state.torn = False
             runner.tick(min(settings.draws, state.draws))
             display.show("draws", *runner.progress(min(settings.draws, state.draws)), runner.note)
@@ -427,8 +403,8 @@ def sample_exactly(runner: BlockRunner, state: RunState, display: Display, keepe
             state.torn = True
             done, state.values = correct(state.surrogates, run.problem, state.values)
             made = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: settings.chains], *done)
-            record_corrected(recorder, made, n, N)
-            summarise(state, run)
+            draws.record_corrected(recorder, made, n, N)
+            draws.summarise(state, run)
             runner.position += state.thinning
             runner.accepted += float(made.accepted.mean())
             runner.meter.rows += int(made.evaluations.sum()) * n + N * settings.chains

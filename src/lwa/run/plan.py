@@ -117,13 +117,10 @@ class Planner:
         if np.isfinite(chain.reach) and self.reference is not None:
             predicted = excess_sd(chain, self.reference, [U for _, U in firsts])
         return SubsetPlan(
-            subsets=chain,
-            target=build_target(self.data, self.settings, n, self.reference),
-            firsts=firsts,
-            refresh_rate=float(np.mean(rates)),
-            predicted=predicted,
+            subsets=chain, target=build_target(self.data, self.settings, n, self.reference), firsts=firsts,
+            refresh_rate=float(np.mean(rates)), predicted=predicted,
             random_distance=find_random_distance(chain) if chain.statistic.dimension else None,
-        )
+        )  # fmt: skip
 
     def find_leverage(self, n: int) -> Leverage | None:
         """Return q if it is asked for, or if uniform subsets of size n miss a direction."""

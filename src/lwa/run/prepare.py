@@ -55,37 +55,21 @@ def pass_stages(
     warming = compile_ahead(data, settings, len(cohorts[0]))
     data, reference, facts, told = locate(data, settings, starts, display)
     plan = plan_subsets(
-        data,
-        settings,
-        statistic,
-        reference=reference,
-        facts=facts,
-        cohorts=cohorts,
+        data, settings, statistic, reference=reference, facts=facts, cohorts=cohorts,
         rows_per_second=len(data) / max(1e-3, time.monotonic() - began),
-    )
+    )  # fmt: skip
     wishes = Wishes(
         settings.kernel, settings.precision, settings.refresh_steps, tune=settings.tune, chains=settings.chains
     )
     problem = build_problem(
-        data,
-        plan.target,
-        wishes,
-        subsets=plan.subsets,
-        first=plan.firsts[0][1],
-        reference=reference,
+        data, plan.target, wishes, subsets=plan.subsets, first=plan.firsts[0][1], reference=reference,
         start=starts[0] if starts else None,
-    )
+    )  # fmt: skip
     run = begin_run(
-        data,
-        settings,
-        surveyed,
-        plan,
-        problem,
-        starts=starts,
+        data, settings, surveyed, plan, problem, starts=starts,
         warming=warming or (None if data.runs_remotely else warm_up_beside(problem, len(cohorts[0]))),
-        python_call=python_call,
-        warned=[*remarks, *told, *warn_of_error(plan, settings)],
-    )
+        python_call=python_call, warned=[*remarks, *told, *warn_of_error(plan, settings)],
+    )  # fmt: skip
     display.say(run.in_words)
     return run
 
@@ -165,14 +149,9 @@ def compile_ahead(data: Data, settings: Settings, chains: int) -> Future[None] |
     nowhere = Reference(np.zeros(d), np.zeros(d), np.eye(d), np.zeros((d, d)), 0)
     subsets = build_subset_chain(data, settings, n, NO_STATISTIC, reference=nowhere, leverage=None)
     guess = Problem(
-        subsets=subsets,
-        target=build_target(data, settings, n, nowhere),
+        subsets=subsets, target=build_target(data, settings, n, nowhere),
         kernel=(settings.kernel or choose_kernel(d, calibrated=True)).bind(data.model),
-        refresh_steps=settings.refresh_steps,
-        tune=settings.tune,
-        dtype=np.float64 if settings.precision == "float64" else np.float32,
-        full=data.full,
-        reads=0,
-        reference=nowhere,
-    )
+        refresh_steps=settings.refresh_steps, tune=settings.tune,
+        dtype=np.float64 if settings.precision == "float64" else np.float32, full=data.full, reads=0, reference=nowhere,
+    )  # fmt: skip
     return warm_up_beside(guess, chains)

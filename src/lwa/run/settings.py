@@ -84,39 +84,26 @@ class Settings:
             weighted = move is None or move.weighted
             summary = as_summary(given["summary"], weighted=weighted, calibrated=calibrated, ordered=ordered)
         return cls(
-            subset_size=size,
-            target=target,
-            falls_back=falls_back,
-            exact=require_bool("exact", given["exact"]),
-            summary=summary,
-            epsilon=as_epsilon(given["epsilon"]),
-            draws=draws or NO_END,
-            filling=draws is None,
+            subset_size=size, target=target, falls_back=falls_back, exact=require_bool("exact", given["exact"]),
+            summary=summary, epsilon=as_epsilon(given["epsilon"]), draws=draws or NO_END, filling=draws is None,
             tune=require_whole("tune", given["tune"], least=0, example=1000),
             chains=require_whole("chains", given["chains"], least=1, example=4),
-            thinning=whole_or_auto("thinning", given["thinning"], example=1),
-            seed=as_seed(given["seed"]),
-            budget=Budget() if given["budget"] is None else as_budget(given["budget"]),
-            subset_move=move,
-            subset_weight=as_weight(given["subset_weight"]),
-            kernel=as_kernel(given["kernel"]),
+            thinning=whole_or_auto("thinning", given["thinning"], example=1), seed=as_seed(given["seed"]),
+            budget=Budget() if given["budget"] is None else as_budget(given["budget"]), subset_move=move,
+            subset_weight=as_weight(given["subset_weight"]), kernel=as_kernel(given["kernel"]),
             refresh_steps=require_whole("refresh_steps", given["refresh_steps"], least=1, example=1),
             precision=require_one_of("precision", given["precision"], PRECISIONS),
             keep_tune=require_bool("keep_tune", given["keep_tune"]),
-            keep=require_one_of("keep", given["keep"], KEEPING),
-            checkpoint=as_folder(given["checkpoint"]),
-        )
+            keep=require_one_of("keep", given["keep"], KEEPING), checkpoint=as_folder(given["checkpoint"]),
+        )  # fmt: skip
 
     def fall_back(self, N: int, *, ordered: bool) -> "Settings":
         """Return the settings of the powered target, to which `target="auto"` falls back."""
         move = self.subset_move or (Window() if ordered else Swap(1))
         return replace(
-            self,
-            target=Powered(),
-            subset_size=self.subset_size or min(1000, N),
-            subset_move=move,
+            self, target=Powered(), subset_size=self.subset_size or min(1000, N), subset_move=move,
             summary=self.summary or as_summary("auto", weighted=move.weighted, ordered=ordered),
-        )
+        )  # fmt: skip
 
     @property
     def calibration(self) -> Calibrated | None:

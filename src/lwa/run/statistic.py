@@ -9,8 +9,7 @@ from lwa.rows.passes import visit_rows
 from lwa.run.settings import Settings
 from lwa.run.windows import WindowColumn
 from lwa.summaries import Curvature, WindowSummary
-from lwa.summaries.groups import OverGroups
-from lwa.summaries.summary import NO_STATISTIC, SubsetStatistic, Summary, start_gathering
+from lwa.summaries.summary import NO_STATISTIC, OverGroups, SubsetStatistic, Summary, start_gathering
 
 
 def gather_statistic(
