@@ -1,4 +1,4 @@
-"""What is to be inferred."""
+"""Models: f(Y_k|θ) and p(θ), how they are evaluated, and adapters that make them."""
 
 from lwa.models import arma
 from lwa.models.model import Model

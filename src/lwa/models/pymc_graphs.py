@@ -61,7 +61,7 @@ type GraphFunction = Callable[..., Sequence[Array]]
 
 
 def adapt_pymc(model: object, constants: Sequence[str]) -> Model:
-    """Return `lwa.from_pymc(model)`."""
+    """Return a PyMC model as a `lwa.Model`; `lwa.from_pymc` documents it."""
     if not isinstance(model, pymc.Model):
         raise ModelError(f"model is of type {type(model).__name__}. Pass a pymc.Model.")
     refuse_pymc_variables(model)

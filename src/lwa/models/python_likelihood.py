@@ -52,7 +52,7 @@ class PythonLikelihood:
         return jnp.asarray(evaluate_rows(self.model, np.asarray(theta), jax.tree.map(np.asarray, rows)))
 
     def compute_log_prior(self, theta: Array) -> Array:
-        """Return log p(θ)."""
+        """Return log p(θ) in float64."""
         return jnp.asarray(evaluate_prior(self.model, np.asarray(theta)))
 
     def compute_log_priors(self, thetas: Vectors) -> RowNumbers:
@@ -160,7 +160,7 @@ class PythonLikelihood:
         return np.array([find_slopes(self.terms_of(batch), theta, steps).sum(0) for theta in thetas])
 
     def identify(self, one: PyTree) -> str:
-        """Return the same for all models in Python, which are told apart by their log densities."""
+        """Return one text for all models in Python: their log densities distinguish them."""
         return "in Python"
 
     def terms_of(self, rows: PyTree) -> Function:

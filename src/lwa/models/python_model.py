@@ -109,5 +109,5 @@ def copy_column(leaf: np.ndarray) -> np.ndarray:
 
 @partial(jax.jit, static_argnames=("model",))
 def log_jacobian(model: Model, vector: Array) -> Array:
-    """Return log |∂θ/∂vector|."""
+    """Return log |∂θ/∂vector| of a constrained model."""
     return model.log_jacobian_at(vector)

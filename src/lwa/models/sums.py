@@ -49,7 +49,7 @@ class Places[A: Array | NDArray[np.float64]](NamedTuple):
 
     @property
     def begun(self) -> A:
-        """Where moves start."""
+        """The places where moves start."""
         return self.starts if len(self.starts) else self.points
 
     @property

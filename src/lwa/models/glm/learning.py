@@ -43,7 +43,7 @@ class RunningMoments:
     squares: float = 0.0  # Σ (x - mean)²
 
     def add(self, values: NDArray[np.float64]) -> None:
-        """Add a block."""
+        """Add a block of numbers."""
         mean = float(values.mean())
         self._merge(len(values), mean, float(((values - mean) ** 2).sum()))
 

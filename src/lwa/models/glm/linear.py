@@ -30,7 +30,7 @@ class LinearPredictors(Predictors):
         return jnp.concatenate([eta, jnp.broadcast_to(own, (len(eta), *own.shape))], axis=1)
 
     def terms(self, z: Array, rows: Mapping[str, Array]) -> Array:
-        """Return log f(y_k|z_k)."""
+        """Return log f(y_k|z_k) of each row."""
         auxiliary = {name: jnp.exp(z[:, self.equations + i]) for i, name in enumerate(self.auxiliary)}
         return self.log_density(z[:, : self.equations], auxiliary, rows)
 

@@ -91,7 +91,7 @@ class Priors:
     centre: np.ndarray | None  # the columns' means, at which the intercept has its prior; None without intercept
 
     def log_density(self, theta: Mapping[str, Array]) -> Array:
-        """Return log p(θ)."""
+        """Return log p(θ), summed over all parameters."""
         beta = theta["beta"]
         if self.centre is not None:
             beta = beta.at[..., 0].add(beta[..., 1:] @ self.centre.astype(beta.dtype))
