@@ -138,9 +138,7 @@ def choose_score_precision(
     )
     with np.errstate(invalid="ignore"):
         here, there = single.log_density - double.log_density, single.proposed - double.proposed
-        off = (there - here)[
-            np.isfinite(double.proposed)
-        ]  # other moves are refused, with or without rounding
+        off = (there - here)[np.isfinite(double.proposed)]  # other moves are refused, with or without rounding
     moved = np.abs((single.gradient - double.gradient) @ factor).max() * N / T
     noise = np.sqrt((off**2).sum() / max(1, len(off))) * N / T
     # If it is NaN, float64 explains why.
