@@ -42,7 +42,8 @@ def options(**given):
 
 
 UNSTABLE = {"rival in Python": ["acceptance_rate"]}
-"""Statistics whose last bits differ from run to run on any version: of steps that JAX does not compile."""
+"""Statistics whose last bits differ from run to run on any version: rivals add floats up block by block, and how long a
+block is depends on the clock."""
 
 
 def digest(fit, apart):

@@ -18,7 +18,7 @@ from lwa.models.model import Model
 from lwa.result.polish import Polisher
 from lwa.result.result import UNCONSTRAINED_GROUP, Origin, Result, name_free_axis, split_groups
 from lwa.run.begin import Run
-from lwa.run.loop import Outcome, Spent, since_call
+from lwa.run.loop import Outcome, Spent, shift_clock
 from lwa.targets.calibration import edge
 from lwa.targets.target import Powered
 
@@ -34,11 +34,11 @@ def conclude(
     stored = outcome.stored
     if stored is None:
         assert outcome.kept is not None
-        stored = variables_of(run, outcome.kept)
+        stored = name_variables(run, outcome.kept)
     draws = split_groups(stored)
     posterior, stats = draws["posterior"], draws["sample_stats"]
-    warmup, warmup_stats = (None, None) if outcome.warmup is None else by_name(run, outcome.warmup)
-    found = find_remarks(run, outcome, stats) + of_short_chains(run, outcome, posterior)
+    warmup, warmup_stats = (None, None) if outcome.warmup is None else name_draws(run, outcome.warmup)
+    found = find_remarks(run, outcome, stats) + find_short_chain_remarks(run, outcome, posterior)
     told = [*remarks, *run.warned, *found]
     attributes = {
         **record_versions(),
@@ -96,7 +96,7 @@ def record_subsets(run: Run) -> dict[str, Any]:
     return {
         "epsilon": subsets.epsilon if np.isfinite(subsets.epsilon) else "inf",
         "leverage": subsets.leverage is not None,
-        "transport": transport_of(run.problem),
+        "transport": find_transport(run.problem),
         "informed": subsets.statistic.dimension > 0,
         "predicted_sd_error": plan.predicted,
         "random_subset_distance": plan.random_distance,
@@ -116,8 +116,8 @@ def record_costs(spent: Spent, seconds: float) -> dict[str, Any]:
         "nonfinite_proposals": spent.invalid,
         "seconds": round(seconds, 3),
         "sampling_seconds": round(spent.seconds, 3),
-        "clock": since_call(spent.clock, before),
-        "tune_clock": since_call(spent.tune_clock, before),
+        "clock": shift_clock(spent.clock, before),
+        "tune_clock": shift_clock(spent.tune_clock, before),
         "stopped": spent.stopped,
     }
 
@@ -138,16 +138,16 @@ def label_axes(model: Model) -> tuple[dict[str, list[str]], dict[str, list[Any]]
     return dims, coords
 
 
-def variables_of(run: Run, kept: Kept) -> dict[str, NDArray[Any]]:
+def name_variables(run: Run, kept: Kept) -> dict[str, NDArray[Any]]:
     """Draws and what happened while they were made, by "group/name"."""
-    posterior, stats = by_name(run, kept)
+    posterior, stats = name_draws(run, kept)
     groups = {"posterior": posterior, "sample_stats": stats}
     if run.data.given.constrained:
         groups[UNCONSTRAINED_GROUP] = run.data.given.free_by_name(kept.theta)
     return {f"{group}/{name}": values for group, held in groups.items() for name, values in held.items()}
 
 
-def by_name(run: Run, kept: Kept) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+def name_draws(run: Run, kept: Kept) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
     """Draws, and what happened while they were made."""
     stats = {name: values for name, values in kept._asdict().items() if name not in ("theta", "extra")} | kept.extra
     if run.problem.subsets.statistic.dimension == 0:
@@ -155,14 +155,14 @@ def by_name(run: Run, kept: Kept) -> tuple[dict[str, NDArray[Any]], dict[str, ND
     return run.data.given.with_derived(kept.theta), stats
 
 
-def transport_of(problem: Problem) -> bool | str:
+def find_transport(problem: Problem) -> bool | str:
     """How U's curvature was made that of all rows, if it was."""
     if problem.target.expansion is not None and problem.target.expansion.share is not None:
         return "second_order"
     return problem.subsets.calibration is not None and problem.subsets.calibration.frame is not None
 
 
-def of_short_chains(run: Run, outcome: Outcome, posterior: Mapping[str, NDArray[Any]]) -> list[str]:
+def find_short_chain_remarks(run: Run, outcome: Outcome, posterior: Mapping[str, NDArray[Any]]) -> list[str]:
     """What must be known of many chains before they are trusted; of few, R-hat and effective draws tell it."""
     settings, planned = run.settings, run.plan
     if settings.chains <= MANY_CHAINS or not next(iter(posterior.values())).size:
@@ -184,7 +184,7 @@ def of_short_chains(run: Run, outcome: Outcome, posterior: Mapping[str, NDArray[
     return [remark for remark in told if remark]
 
 
-def step_of_the_mode(run: Run) -> float:
+def estimate_mode_step(run: Run) -> float:
     """How far the mode of the powered target moves when k of n rows are exchanged, in sds of the N-row posterior.
 
     To first order the mode moves by H_N⁻¹ (N/n) Σ (g_in - g_out), and rows' gradients have variance H_N / N where the
@@ -215,7 +215,7 @@ def find_remarks(run: Run, outcome: Outcome, stats: Mapping[str, NDArray[Any]]) 
             "need shorter steps are visited too rarely. Pass a larger target_accept to the kernel, or write the model "
             "with other parameters."
         )
-    lag, size = step_of_the_mode(run), run.subset_size
+    lag, size = estimate_mode_step(run), run.subset_size
     if lag > 2.0 * run.settings.refresh_steps**0.5:
         whole = run.problem.subsets.move.replaced(run.problem.subsets.n) == run.problem.subsets.n
         enough = "" if whole else f"subset_size={int(lag * size / 2) + 1}, "
@@ -235,5 +235,5 @@ def find_remarks(run: Run, outcome: Outcome, stats: Mapping[str, NDArray[Any]]) 
             f"still. Pass subset_size={2 * run.subset_size}."
         )
     if stats["lp"].size and (rate := float(stats["acceptance_rate"].mean())) < 0.05:
-        told.append(f"Only {rate:.1%} of the moves were accepted: the kernel did not adapt. Pass a round_up tune.")
+        told.append(f"Only {rate:.1%} of the moves were accepted: the kernel did not adapt. Pass a longer tune.")
     return told
