@@ -10,7 +10,7 @@ from lwa.data.data import lay_out
 from lwa.diagnostics.autocorrelation import effective_draws
 from lwa.subsets import Gaussian, Swap
 from lwa.subsets.chain import SubsetChain
-from lwa.summaries.groups import OverGroups
+from lwa.summaries.summary import OverGroups
 from lwa.targets.reference import compute_log_posterior, find_reference
 
 GROUPS = 600

@@ -47,9 +47,7 @@ class Dask:
         if client.asynchronous:
             raise InputError("client is asynchronous. Pass distributed.Client(address), without asynchronous=True.")
         if not patience > 0:
-            raise InputError(
-                f"patience={patience!r} must be a positive number of seconds. Pass patience=30, for example."
-            )
+            raise InputError(f"patience={patience!r} must be a positive number of seconds. Pass patience=30.")
         self.client, self.patience = client, patience
         self.packing = Packing(self._keep)
         self.missed: float | None = None  # since when there has been no worker
@@ -102,8 +100,7 @@ class Dask:
 
     def _choose_workers(self, near: Sequence[float] | None, count: int) -> list[str | None]:
         """Return the preferred worker of each piece; None if any will do."""
-        there = [] if near is None else self._find_workers()
-        if near is None or not there:
+        if near is None or not (there := self._find_workers()):
             return [None] * count
         return [there[min(int(at * len(there)), len(there) - 1)] for at in near]
 
@@ -125,9 +122,7 @@ class Dask:
     def _require_workers(self) -> list[str]:
         """Return the addresses of the workers; raise `ExecutorError` if there was none for `patience` seconds."""
         if self.client.status not in ("running", "connecting"):
-            raise ExecutorError(
-                "The client of the Dask cluster is closed. Connect a new distributed.Client to the scheduler."
-            )
+            raise ExecutorError("The client of the Dask cluster is closed. Connect a new distributed.Client.")
         if there := self._ask_for_workers():
             self.missed = None
             return there
@@ -175,8 +170,7 @@ class Task:
     def resubmit_if_lost(self, there: Sequence[str]) -> None:
         """Let any worker compute the task if its own is gone.
 
-        Dask does not do so itself: a task assigned while its worker was the only one never goes to workers that join
-        later.
+        Dask never gives a task that was assigned while its worker was the only one to workers that join later.
         """
         if there and self.worker is not None and self.worker not in there:
             self.future.cancel()

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ MOST_TRIES = 3
 """Number of processes that may die over the same piece before the run ends with an error."""
 
 
-class Processes:
+class Processes(AbstractContextManager["Processes"]):
     """Compute in other processes of this machine. A process that dies is replaced, and its work repeated.
 
     A script that uses it must keep its work under `if __name__ == "__main__":`, since each process imports the script.
@@ -39,15 +40,11 @@ class Processes:
     """
 
     def __init__(self, count: int | None = None) -> None:
-        self.count = count or os.cpu_count() or 1
+        self.workers = count or os.cpu_count() or 1
         self.folder = Path(tempfile.mkdtemp(prefix="lwa-processes-"))
         self.remove = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.packing = Packing(self._write)
         self.pool: ProcessPoolExecutor | None = None
-
-    def __enter__(self) -> "Processes":
-        """Return the executor; processes start with the first work."""
-        return self
 
     def __exit__(self, *_: object) -> None:
         """End all processes."""
@@ -60,14 +57,8 @@ class Processes:
             self.pool = None
         self.remove()
 
-    @property
-    def workers(self) -> int:
-        """Number of pieces computed in parallel."""
-        return self.count
-
     def _write(self, parcel: Parcel) -> Parcel:
-        # Each process reads the file once, however many tasks need it.
-        path = self.folder / parcel.digest
+        path = self.folder / parcel.digest  # each process reads it once, however many tasks need it
         assert isinstance(parcel.content, bytes)
         path.write_bytes(parcel.content)
         return replace(parcel, content=path)
@@ -80,7 +71,7 @@ class Processes:
         next_task, tries = 0, [0] * len(tasks)
         try:
             while waiting or next_task < len(tasks):
-                while next_task < len(tasks) and len(waiting) < 4 * self.count:
+                while next_task < len(tasks) and len(waiting) < 4 * self.workers:
                     waiting.append((next_task, self._submit(tasks[next_task])))
                     next_task += 1
                 at, future = waiting.popleft()
@@ -90,7 +81,7 @@ class Processes:
                     tries[at] += 1
                     if tries[at] == MOST_TRIES:
                         raise ExecutorError(
-                            f"A process of lwa.executors.Processes({self.count}) ended {MOST_TRIES} times while it "
+                            f"A process of lwa.executors.Processes({self.workers}) ended {MOST_TRIES} times while it "
                             "computed the same piece: killed, out of memory, or unable to start. Use fewer processes, "
                             'and keep the work of a script under if __name__ == "__main__":.'
                         ) from None
@@ -104,8 +95,7 @@ class Processes:
     def _submit(self, task: tuple[tuple[Parcel, ...], bytes]) -> Future[Any]:
         for _ in range(2):
             if self.pool is None:
-                context = multiprocessing.get_context("spawn")
-                self.pool = ProcessPoolExecutor(self.count, mp_context=context)
+                self.pool = ProcessPoolExecutor(self.workers, mp_context=multiprocessing.get_context("spawn"))
             try:
                 return self.pool.submit(run_task, *task, find_versions())
             except BrokenProcessPool:

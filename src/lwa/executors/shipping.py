@@ -15,6 +15,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
+import jax
+
 from lwa.errors import ExecutorError, InputError
 from lwa.executors.executor import Work
 
@@ -34,26 +37,26 @@ class Parcel:
     def unpack(self) -> Any:
         """Return the object, the same one in each call."""
         with _UNPACKING:
-            if self.digest in _UNPACKED:
-                _UNPACKED.move_to_end(self.digest)
-            else:
-                import cloudpickle
-
+            if self.digest not in _UNPACKED:
                 content = self.content if isinstance(self.content, bytes) else self.content.read_bytes()
                 _UNPACKED[self.digest] = cloudpickle.loads(content)
-                while len(_UNPACKED) > MOST_HELD_OBJECTS:
-                    _UNPACKED.popitem(last=False)
-            return _UNPACKED[self.digest]
+            return take_held(_UNPACKED, self.digest)
 
 
 _UNPACKING = threading.RLock()
 _UNPACKED: OrderedDict[str, Any] = OrderedDict()
 
 
+def take_held[Key, Value](held: OrderedDict[Key, Value], key: Key) -> Value:
+    """Return the object held under a key; if too many are held, drop those used longest ago."""
+    held.move_to_end(key)
+    while len(held) > MOST_HELD_OBJECTS:
+        held.popitem(last=False)
+    return held[key]
+
+
 def pack(what: object, name: str = "") -> bytes:
     """Return an object as bytes; raise `InputError` if it cannot be sent."""
-    import cloudpickle
-
     try:
         return cloudpickle.dumps(what)
     except Exception as error:
@@ -68,8 +71,7 @@ class Packing[Carried]:
 
     def __init__(self, keep: Callable[[Parcel], Carried]) -> None:
         self.keep = keep
-        # Objects are held, so that no other object gets their id.
-        self.made: OrderedDict[int, tuple[object, Carried]] = OrderedDict()
+        self.made = OrderedDict[int, tuple[object, Carried]]()  # with the object, so that no other gets its id
         self.lock = threading.Lock()
 
     def pack_all(self, objects: Sequence[object]) -> tuple[Carried, ...]:
@@ -81,10 +83,7 @@ class Packing[Carried]:
         if id(one) not in self.made:
             content = pack(one)
             self.made[id(one)] = one, self.keep(Parcel(hashlib.sha256(content).hexdigest(), content))
-            while len(self.made) > MOST_HELD_OBJECTS:
-                self.made.popitem(last=False)
-        self.made.move_to_end(id(one))
-        return self.made[id(one)][1]
+        return take_held(self.made, id(one))[1]
 
 
 def pack_task(work: Work, piece: object) -> bytes:
@@ -100,15 +99,8 @@ def find_versions() -> dict[str, str]:
 
 def run_task(shared: Sequence[Parcel], rest: bytes, asked: dict[str, str]) -> Any:
     """Unpack and compute a task in the other process, in float64."""
-    import cloudpickle
-    import jax
-
-    if find_versions() != asked:
-        different = [
-            f"{name} {there} instead of {asked[name]}"
-            for name, there in find_versions().items()
-            if there != asked[name]
-        ]
+    here = find_versions().items()
+    if different := [f"{name} {found} instead of {asked[name]}" for name, found in here if found != asked[name]]:
         raise ExecutorError(f"A worker has {', '.join(different)}. Install the same versions on all workers.")
     keep_freed_memory()
     function, own, piece = cloudpickle.loads(rest)
@@ -121,8 +113,7 @@ def keep_freed_memory() -> None:
     """Let this process reuse the memory of one block of rows for the next.
 
     Dask starts workers with MALLOC_TRIM_THRESHOLD_ set to 64 KiB. glibc then asks the system for every temporary array
-    anew, and a Newton pass takes three times as long (`benchmarks/cluster.py`). These are the upper
-    limits of glibc's own thresholds.
+    anew, and a Newton pass takes three times as long (`benchmarks/cluster.py`). These are glibc's own upper limits.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from lwa.data.data import Data
 from lwa.rows import Survey, survey
-from lwa.rows.column import load_column
+from lwa.rows.memory import load_column
 from lwa.rows.passes import visit_rows
 from lwa.run.settings import Settings
 from lwa.run.windows import WindowColumn

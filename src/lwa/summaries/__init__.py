@@ -17,21 +17,7 @@ from lwa.summaries.windowed import (
 )
 
 __all__ = [
-    "AdditiveStatistic",
-    "Autocorrelations",
-    "Combine",
-    "Counts",
-    "Curvature",
-    "Custom",
-    "Gathering",
-    "MinMax",
-    "Moments",
-    "PerRow",
-    "Quantiles",
-    "Statistic",
-    "SubsetStatistic",
-    "Summary",
-    "WindowStatistic",
-    "WindowSummary",
+    "AdditiveStatistic", "Autocorrelations", "Combine", "Counts", "Curvature", "Custom", "Gathering", "MinMax",
+    "Moments", "PerRow", "Quantiles", "Statistic", "SubsetStatistic", "Summary", "WindowStatistic", "WindowSummary",
     "as_summary",
-]
+]  # fmt: skip

@@ -32,10 +32,7 @@ def as_summary(summary: object, *, weighted: bool, calibrated: bool = False, ord
 def require_kind(summary: Summary, *, ordered: bool) -> None:
     """Raise if a summary of windows came with rows that have no order, or the other way round."""
     if isinstance(summary, WindowSummary) and not ordered:
-        raise InputError(
-            f"summary={summary} summarises windows of ordered data. Pass lwa.Model(..., ordered=True) with it, or "
-            "summary=lwa.summaries.PerRow(function) for rows without order."
-        )
+        summary.gather()  # raises
     if ordered and not isinstance(summary, WindowSummary):
         raise InputError(
             f"summary={type(summary).__name__}(...) summarises rows one by one, but these rows are ordered, so each "

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from lwa.errors import InputError
 from lwa.rows import Batch
-from lwa.rows.column import ColumnName, select_column
+from lwa.rows.memory import ColumnName, select_column
 from lwa.summaries.summary import Gathering, Statistic, Summary
 
 type ClassLevel = float | str  # a class as NumPy's `tolist` returns it

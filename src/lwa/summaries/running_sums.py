@@ -18,8 +18,7 @@ from lwa.rows.units import Units
 from lwa.targets.reference import Reference
 
 LARGEST_SUMS_FILE = 2**33
-"""Bytes of disk that running sums may take: 10⁷ steps of 13 parameters, or 10⁸ of 3. They also take no more than half
-of what is free."""
+"""Bytes of disk that running sums may take, if twice as many are free: 10⁷ steps of 13 parameters, or 10⁸ of 3."""
 SUMS_AT_ONCE = 2**21
 """Numbers computed at once: 16 MiB."""
 

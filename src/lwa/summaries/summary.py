@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from lwa.errors import InputError
 from lwa.rows import Batch
+from lwa.rows.units import Stretch
 
 
 class SubsetStatistic(Protocol):
@@ -49,15 +50,6 @@ class Statistic:
         return ((values if counts is None else counts[:, None] * values) - self.full) / self.scale
 
 
-def return_no_numbers(batch: PyTree) -> NDArray[np.float64]:
-    """Return an empty vector per row."""
-    return np.empty((len(jax.tree.leaves(batch)[0]), 0))
-
-
-NO_STATISTIC = Statistic(return_no_numbers, np.empty(0), np.empty(0))
-"""Every subset weighs the same."""
-
-
 def require_width(values: NDArray[np.float64], s: int) -> None:
     """Raise if the length of a summary depends on how many rows it is called with."""
     if values.shape[1] != s:
@@ -74,6 +66,27 @@ def summarise_nothing(batch: Batch) -> NDArray[np.float64]:
 
 NO_STATISTIC = Statistic(summarise_nothing, np.empty(0), np.empty(0))
 """Every subset weighs the same."""
+
+
+@dataclass(frozen=True)
+class OverGroups:
+    """S of sets of groups: S̄(Y_U) - s_N = Σ_{groups of U} Σ_{rows} (S(Y_k) - s_N) / (n m̄), m̄ the mean group size."""
+
+    statistic: Statistic
+    mean_size: float
+    dimension: int = field(init=False)  # s
+
+    def __post_init__(self) -> None:
+        """Copy the number of components."""
+        object.__setattr__(self, "dimension", self.statistic.dimension)
+
+    def centred(self, groups: Stretch, counts: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """Return what each group adds, times what it counts, `(m, s)`."""
+        m, length = groups.scored.shape
+        rows = jax.tree.map(lambda leaf: leaf.reshape(m * length, *leaf.shape[2:]), groups.rows)
+        values = self.statistic.centred(rows).reshape(m, length, -1)
+        summed = np.where(groups.scored[..., None], values, 0.0).sum(1) / self.mean_size
+        return summed if counts is None else counts[:, None] * summed
 
 
 class Gathering(ABC):

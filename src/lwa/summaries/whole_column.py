@@ -13,6 +13,7 @@ COLUMN_BLOCK = 2**18
 """Rows held in memory at once: a few MiB."""
 DIGIT_BITS = 16
 """Bits that one pass of `find_order_statistics` finds: 2^16 counters per rank, four passes for 64 bits."""
+SIGN_BIT = np.uint64(1 << 63)
 
 
 def read_column_blocks(
@@ -92,9 +93,6 @@ def find_order_statistics(column: NDArray[Any], ranks: NDArray[np.int64]) -> Dou
             left[i] -= reached[digit - 1] if digit else 0
             prefixes[i] = (prefix << DIGIT_BITS) | digit
     return from_ordered_bits(prefixes)
-
-
-SIGN_BIT = np.uint64(1 << 63)
 
 
 def to_ordered_bits(values: Doubles) -> NDArray[np.uint64]:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lwa.backend.numba_jit import compile_summary, jit_compile
 from lwa.errors import InputError, warn
-from lwa.rows.column import ColumnName
+from lwa.rows.memory import ColumnName
 from lwa.summaries.summary import Gathering, Summary
 from lwa.summaries.whole_column import (
     find_column_autocorrelations,
@@ -113,8 +113,7 @@ def compile_quantiles(levels: tuple[float, ...]) -> WindowFunction:
         for i in range(len(order)):
             out[order[i]] = found[i]
 
-    twin: WindowFunction = jit_compile(function)
-    return twin
+    return jit_compile(function)
 
 
 @dataclass(frozen=True)
@@ -316,10 +315,10 @@ def join_statistics(first: WindowStatistic, second: WindowStatistic) -> WindowSt
     """Join two statistics side by side."""
     both, calls_user = first.compiled and second.compiled, first.calls_user or second.calls_user
     parts = first.function, second.function, first.dimension
-    if both:  # what holds a function of the user's is not cached
-        function = jit_compile(write_side_by_side(*parts)) if calls_user else compile_side_by_side(*parts)
-    else:
-        function = write_side_by_side(*parts)
+    cached = both and not calls_user  # what holds a function of the user's is not cached
+    function = compile_side_by_side(*parts) if cached else write_side_by_side(*parts)
+    if both and not cached:
+        function = jit_compile(function)
     return WindowStatistic(function, np.concatenate([first.full, second.full]), compiled=both, calls_user=calls_user)
 
 
@@ -336,8 +335,7 @@ def write_side_by_side(before: WindowFunction, after: WindowFunction, cut: int) 
 @lru_cache
 def compile_side_by_side(before: WindowFunction, after: WindowFunction, cut: int) -> WindowFunction:
     """Compile two parts of lwa's own side by side, once."""
-    twin: WindowFunction = jit_compile(write_side_by_side(before, after, cut))
-    return twin
+    return jit_compile(write_side_by_side(before, after, cut))
 
 
 class VaryingLength(InputError):
