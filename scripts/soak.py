@@ -48,7 +48,7 @@ def child(folder: Path, more: int | None) -> None:
     import lwa
     from lwa.run.checkpoints import keeper as keeping
 
-    keeping.EVERY, keeping.SHARE = 0.2, 1.0
+    keeping.STATE_SECONDS, keeping.STATE_SHARE = 0.2, 1.0
     model, data = problem()
     if not any(folder.glob("state-*.lwa")):
         lwa.sample(model, data, draws=ENDLESS if more is None else MORE, checkpoint=folder, **options())
