@@ -26,8 +26,7 @@ from lwa.data.data import lay_out
 from lwa.diagnostics.certify import certify
 from lwa.diagnostics.gradients import choose_score_precision, score_places
 from lwa.diagnostics.transitions import draw_proposals
-from lwa.models.jax_likelihood import JaxLikelihood, add_block
-from lwa.models.sums import Places, ScoreSums
+from lwa.models.likelihood import JaxLikelihood, Places, ScoreSums, add_block
 from lwa.rivals.problems import simulate_logistic
 from lwa.rows import as_rows
 from lwa.rows.slots import fill_up

@@ -16,8 +16,7 @@ from lwa.diagnostics.autocorrelation import SCARCE_DRAWS, effective_draws, stand
 from lwa.diagnostics.draws import choose_points
 from lwa.diagnostics.gradients import choose_score_precision, score_places
 from lwa.diagnostics.stein import Evidence, measure_effects, measure_worst_directions
-from lwa.models.jax_likelihood import add_block
-from lwa.models.sums import Places
+from lwa.models.likelihood import Places, add_block
 from lwa.rows import as_rows
 from lwa.user.progress import Display
 from tests.support import MODEL, SEVERAL, Y

@@ -16,8 +16,7 @@ from lwa.data.data import lay_out
 from lwa.models.glm.expressions import read_expression
 from lwa.models.glm.formula import read_formula
 from lwa.models.glm.learning import RunningMoments
-from lwa.models.jax_likelihood import add_block
-from lwa.models.sums import Places, ScoreSums
+from lwa.models.likelihood import Places, ScoreSums, add_block
 from lwa.rows import convert
 from lwa.rows.memory import ArrayRows
 from lwa.rows.slots import fill_up

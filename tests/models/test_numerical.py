@@ -7,8 +7,7 @@ import pytest
 
 import lwa
 from lwa.data.data import lay_out
-from lwa.models.numerical import find_lengths
-from lwa.models.python_likelihood import PythonLikelihood
+from lwa.models.python_likelihood import PythonLikelihood, find_lengths
 from lwa.models.python_model import as_python_model
 
 RNG = np.random.default_rng(2)

@@ -7,14 +7,14 @@ import pytest
 
 import lwa
 from experiments.law_of_theta.exact import Y
-from lwa.models.jax_likelihood import row_curvatures, row_scores
+from lwa.models.likelihood import row_curvatures, row_scores
 from lwa.rivals.problems import simulate_logistic
 from lwa.rows import as_rows
 from lwa.subsets import Gaussian, Swap
 from lwa.subsets.chain import SubsetChain
 from lwa.summaries import Curvature
 from lwa.targets import Calibrated
-from lwa.targets.calibration import calibrate, expansion_of
+from lwa.targets.calibration import build_expansion, calibrate
 from lwa.targets.reference import Reference, expand_at, find_reference
 from lwa.targets.target import Target
 from tests.tiny import MODEL, N, every_subset, n
@@ -36,7 +36,7 @@ def calibrated(model, data, at, transport=False):
         None if transport == "second_order" else calibrate(model, reference, N / n, transport=transport),
     )  # fmt: skip
     # A tiny posterior's tails are part of the comparison.
-    endless = expansion_of(reference, second_order=transport == "second_order")._replace(radius=jnp.inf)
+    endless = build_expansion(reference, second_order=transport == "second_order")._replace(radius=jnp.inf)
     return Target(model, N / n, endless), chain
 
 

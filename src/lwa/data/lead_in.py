@@ -44,19 +44,19 @@ class SequenceMemory:
 
 
 def extend_lead_in(
-    layout: Data, theta: NDArray[np.float64], factor: NDArray[np.float64]
+    data: Data, theta: NDArray[np.float64], factor: NDArray[np.float64]
 ) -> tuple[Data, SequenceMemory]:
-    """Return the layout with segments that look back far enough, and the model's memory at θ. `factor` is F."""
-    memory = measure_memory(layout, theta, factor)
-    needed = memory.lead_in(SEGMENT * layout.lead_in, len(layout), PASS_SHIFT)
+    """Return the data with segments that look back far enough, and the model's memory at θ. `factor` is F."""
+    memory = measure_memory(data, theta, factor)
+    needed = memory.lead_in(SEGMENT * data.lead_in, len(data), PASS_SHIFT)
     if needed == len(memory.left) and memory.whole:  # never forgotten, and short enough to look back to its beginning
-        needed = int(layout.series.sizes.max())
-    return (layout.look_back(1 << needed.bit_length()) if needed > layout.lead_in else layout), memory
+        needed = int(data.series.sizes.max())
+    return (data.look_back(1 << needed.bit_length()) if needed > data.lead_in else data), memory
 
 
-def measure_memory(layout: Data, theta: NDArray[np.float64], factor: NDArray[np.float64]) -> SequenceMemory:
+def measure_memory(data: Data, theta: NDArray[np.float64], factor: NDArray[np.float64]) -> SequenceMemory:
     """Compare scores of the same steps, started at some places of the longest series and long before them."""
-    score, rows, series = find_likelihood(layout.given).score_steps, layout.rows, layout.series
+    score, rows, series = find_likelihood(data.given).score_steps, data.rows, data.series
     longest = int(np.argmax(series.sizes))
     size = int(series.sizes[longest])
     watched = max(1, min(LONGEST, size // 2))

@@ -17,8 +17,8 @@ from lwa.diagnostics.transitions import ExactMoves, draw_proposals, measure_tran
 from lwa.executors import Executor
 from lwa.executors.executor import require_executor
 from lwa.models.check import label_entries
+from lwa.models.likelihood import Places
 from lwa.models.model import Model, Unbound, require_model
-from lwa.models.sums import Places
 from lwa.user.progress import Display
 
 MOST_STARTS = 500
@@ -145,30 +145,16 @@ def build_certificate(
     worst_shift_bar, worst_width_bar = find_error_bars(worst, standard_errors)
     ratio, eigenvalues = np.exp(plainly.log_ratio), np.exp(2 * worst.log_ratio[1:])
     return Certificate(
-        names=label_entries(model),
-        mean=mean + factor @ fit.mean,
-        sd=sd,
-        shift=plainly.shift,
-        shift_error=shift_bar,
-        sd_ratio=ratio,
-        sd_ratio_error=ratio * np.expm1(width_bar),
-        overall_shift=max(0.0, float(worst.shift[0])),
-        overall_shift_error=float(worst_shift_bar[0]),
-        eigenvalues=eigenvalues,
-        eigenvalues_error=eigenvalues * np.expm1(2 * worst_width_bar[1:]),
-        moved=change.moved / sd,
-        moved_error=standard_errors * change.moved_error / sd,
-        widened=change.widened,
-        widened_error=standard_errors * change.widened_error,
-        total_variation=change.rejected,
-        total_variation_error=standard_errors * change.rejected_error,
-        r_squared=fit.explained,
-        effective_draws=float(effective_draws(evidence.draws).min()),
-        chains=chains,
-        draws=draws,
-        points=len(evidence.points),
-        rows=rows,
-    )
+        names=label_entries(model), mean=mean + factor @ fit.mean, sd=sd, shift=plainly.shift, shift_error=shift_bar,
+        sd_ratio=ratio, sd_ratio_error=ratio * np.expm1(width_bar), overall_shift=max(0.0, float(worst.shift[0])),
+        overall_shift_error=float(worst_shift_bar[0]), eigenvalues=eigenvalues,
+        eigenvalues_error=eigenvalues * np.expm1(2 * worst_width_bar[1:]), moved=change.moved / sd,
+        moved_error=standard_errors * change.moved_error / sd, widened=change.widened,
+        widened_error=standard_errors * change.widened_error, total_variation=change.rejected,
+        total_variation_error=standard_errors * change.rejected_error, r_squared=fit.explained,
+        effective_draws=float(effective_draws(evidence.draws).min()), chains=chains, draws=draws,
+        points=len(evidence.points), rows=rows,
+    )  # fmt: skip
 
 
 def find_error_bars(found: Effects, standard_errors: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

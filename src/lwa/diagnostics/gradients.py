@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from lwa.data.data import Data
 from lwa.errors import InputError, ModelError
 from lwa.models.check import describe_theta
-from lwa.models.likelihood import find_likelihood
-from lwa.models.model import Model
-from lwa.models.sums import AnyScores, FloatType, NumpyPlaces, NumpyScores, Places, ScoreSums
+from lwa.models.likelihood import AnyScores, NumpyPlaces, NumpyScores, Places, ScoreSums, find_likelihood
+from lwa.models.model import FloatType, Model
 from lwa.rows import Rows, survey
 from lwa.rows.passes import count_unit_rows, floor_power_of_two, map_pieces, visit_rows
 from lwa.rows.units import AnyBatch
@@ -36,12 +35,7 @@ def spread_evenly(of: int, count: int) -> NDArray[np.int64]:
     return np.linspace(0, of - 1, count).astype(np.int64)
 
 
-def score_places(
-    layout: Data,
-    places: NumpyPlaces,
-    factor: NDArray[np.float64],
-    display: Display,
-) -> NumpyScores:
+def score_places(layout: Data, places: NumpyPlaces, factor: NDArray[np.float64], display: Display) -> NumpyScores:
     """Return ∇log π at the points, and log π at starts and proposals, which may be infinite or NaN.
 
     F, `factor`, is the factor of the draws' covariance: gradients times F are in units of their own spread.
@@ -117,12 +111,7 @@ def score_piece(
     return adding
 
 
-def choose_score_precision(
-    model: Model,
-    rows: Rows,
-    places: NumpyPlaces,
-    factor: NDArray[np.float64],
-) -> FloatType:
+def choose_score_precision(model: Model, rows: Rows, places: NumpyPlaces, factor: NDArray[np.float64]) -> FloatType:
     """Return float32 for the rows' own terms if its rounding, measured on some rows, hardly matters; else float64."""
     likelihood, N = find_likelihood(model), len(rows)
     T = min(int(TRIAL_SHARE * N), MOST_TRIAL_ROWS)

@@ -27,14 +27,14 @@ def play_on_host(
         entry = jax.tree.map(lambda leaf, t=t: leaf[t], tape)
         changed = np.flatnonzero((entry.slots < state.terms.rows.shape[-1]).any(-1))
         if len(changed):
-            exchange_rows(state, entry, changed)
-            state = state._replace(terms=renew(state, entry, changed, target))
-        state, draw = move(state, entry, target, kernel)
+            exchange_on_host(state, entry, changed)
+            state = state._replace(terms=renew_on_host(state, entry, changed, target))
+        state, draw = move_on_host(state, entry, target, kernel)
         jax.tree.map(lambda page, new, t=t: np.copyto(page[t], new), draws, draw)
     return state, draws
 
 
-def exchange_rows(state: State, entry: Tape, changed: NDArray[np.intp]) -> None:
+def exchange_on_host(state: State, entry: Tape, changed: NDArray[np.intp]) -> None:
     """Y_U with the incoming rows in their slots, for the chains whose U changed."""
 
     def put(new: Any, old: Any) -> None:
@@ -44,76 +44,80 @@ def exchange_rows(state: State, entry: Tape, changed: NDArray[np.intp]) -> None:
     jax.tree.map(put, (entry.rows, entry.counts), (state.rows, state.counts))
 
 
-def renew(state: State, entry: Tape, changed: NDArray[np.intp], target: Target) -> Terms:
+def renew_on_host(state: State, entry: Tape, changed: NDArray[np.intp], target: Target) -> Terms:
     """The log target at θ once U has changed, as `Target.refresh` has it: only incoming rows, or all if θ is put
     elsewhere."""
     terms = np.array(state.terms.rows)
     if entry.given is not None and entry.given.transport is not None:
-        at = np.asarray(transported(target, state.theta, entry.given))
+        at = np.asarray(transport_chains(target, state.theta, entry.given))
         for c in changed:
-            terms[c] = terms_of(target, at, state.rows, c)
+            terms[c] = evaluate_chain(target, at, state.rows, c)
     else:
         at = np.asarray(state.theta)
         for c in changed:
-            terms[c, entry.slots[c]] = terms_of(target, at, entry.rows, c)
-    return summed(target, state.theta, state.terms.prior, terms, given=entry.given, counts=state.counts)
+            terms[c, entry.slots[c]] = evaluate_chain(target, at, entry.rows, c)
+    return sum_chains(target, state.theta, state.terms.prior, terms, given=entry.given, counts=state.counts)
 
 
-def move(state: State, entry: Tape, target: Target, kernel: MetropolisKernel) -> tuple[State, Draw]:
+def move_on_host(state: State, entry: Tape, target: Target, kernel: MetropolisKernel) -> tuple[State, Draw]:
     """Lines 7-9 for every chain: propose together, evaluate one by one, decide together."""
     noise, given = entry.noise, entry.given
-    proposed, log_hastings, at = propose(noise, state.tuning, state.theta, given, target=target, kernel=kernel)
-    new = terms_at(target, np.asarray(proposed), np.asarray(at), state.rows)
+    proposed, log_hastings, at = propose_on_host(noise, state.tuning, state.theta, given, target=target, kernel=kernel)
+    new = evaluate_chains(target, np.asarray(proposed), np.asarray(at), state.rows)
     own, rest = state._replace(rows=None), entry._replace(slots=None, rows=None, counts=None)
-    theta, terms, tuning, draw = decide(own, rest, proposed, log_hastings, new, target=target, kernel=kernel)
+    theta, terms, tuning, draw = decide_on_host(own, rest, proposed, log_hastings, new, target=target, kernel=kernel)
     return state._replace(theta=theta, terms=terms, tuning=tuning), draw
 
 
 def evaluate_on_host(target: Target, theta: Any, rows: Any, given: Given | None, counts: Any) -> Terms:
     """The log target of each chain at its θ given its own rows."""
-    at = np.asarray(transported(target, theta, given))
-    prior, terms = terms_at(target, np.asarray(theta), at, rows)
-    return summed(target, theta, prior, terms, given=given, counts=counts)
+    at = np.asarray(transport_chains(target, theta, given))
+    prior, terms = evaluate_chains(target, np.asarray(theta), at, rows)
+    return sum_chains(target, theta, prior, terms, given=given, counts=counts)
 
 
-def terms_at(target: Target, theta: NDArray[Any], at: NDArray[Any], rows: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+def evaluate_chains(
+    target: Target, theta: NDArray[Any], at: NDArray[Any], rows: Any
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """log p at θ and log f(Y_k|·) where U puts it, chain by chain."""
     prior = evaluate_priors(target.model, theta)
-    return prior, np.stack([terms_of(target, at, rows, c) for c in range(len(theta))])
+    return prior, np.stack([evaluate_chain(target, at, rows, c) for c in range(len(theta))])
 
 
-def terms_of(target: Target, at: NDArray[Any], rows: Any, c: int) -> NDArray[np.float64]:
+def evaluate_chain(target: Target, at: NDArray[Any], rows: Any, c: int) -> NDArray[np.float64]:
     """log f(Y_k|θ) of one chain's rows."""
     return evaluate_rows(target.model, at[c], jax.tree.map(lambda leaf: np.moveaxis(np.asarray(leaf)[c], -1, 0), rows))
 
 
 @jax.jit
-def transported(target: Target, theta: Array, given: Given | None) -> Array:
+def transport_chains(target: Target, theta: Array, given: Given | None) -> Array:
     """θ̂ + A_U δ, or θ."""
-    return jax.vmap(target.transported)(theta, given)
+    return jax.vmap(target.transport)(theta, given)
 
 
 @jax.jit
-def summed(target: Target, theta: Array, prior: Array, rows: Array, given: Given | None, counts: Array | None) -> Terms:
+def sum_chains(
+    target: Target, theta: Array, prior: Array, rows: Array, given: Given | None, counts: Array | None
+) -> Terms:
     """The log target from its terms."""
-    return jax.vmap(target.summed)(theta, prior, rows, given, counts)
+    return jax.vmap(target.sum_terms)(theta, prior, rows, given, counts)
 
 
 @partial(jax.jit, static_argnames=("kernel",))
-def propose(
+def propose_on_host(
     noise: Any, tuning: Any, theta: Array, given: Given | None, target: Target, kernel: MetropolisKernel
 ) -> tuple[Array, Array, Array]:
     """Line 7: θ', its Hastings term and where U puts it."""
 
     def one(noise: Any, tuning: Any, theta: Array, given: Given | None) -> tuple[Array, Any, Array]:
         proposed, log_hastings = kernel.propose(noise, tuning, theta)
-        return proposed, log_hastings, target.transported(proposed, given)
+        return proposed, log_hastings, target.transport(proposed, given)
 
     return jax.vmap(one)(noise, tuning, theta, given)
 
 
 @partial(jax.jit, static_argnames=("kernel",))
-def decide(
+def decide_on_host(
     state: State, entry: Tape, proposed: Array, log_hastings: Array, new: Any, target: Target, kernel: MetropolisKernel
 ) -> tuple[Array, Terms, Any, Draw]:
     """Lines 8-9, and what the kernel learns."""
@@ -122,7 +126,7 @@ def decide(
         state: State, entry: Tape, proposed: Array, log_hastings: Array, new: Any
     ) -> tuple[Array, Terms, Any, Draw]:
         prior, rows = new
-        terms = target.summed(proposed, prior, rows, entry.given, state.counts)
+        terms = target.sum_terms(proposed, prior, rows, entry.given, state.counts)
         theta, terms, info = metropolis(entry.noise.log_u, (state.theta, state.terms), (proposed, terms), log_hastings)
         tuning = kernel.steer(state.tuning, entry.noise, info, entry.gain)
         return theta, terms, tuning, Draw(theta, terms.log_density, info)

@@ -14,10 +14,8 @@ from jaxtyping import PyTree
 from numpy.typing import NDArray
 
 from lwa.errors import ModelError
-from lwa.models.model import Model
-from lwa.models.python_model import as_python_model, build_theta, copy_column
-from lwa.models.sums import FloatType
-from lwa.models.user_calls import call_user
+from lwa.models.model import FloatType, Model
+from lwa.models.python_model import as_python_model, build_theta, call_user, copy_column
 from lwa.rows import Batch
 from lwa.rows.slots import repeat_to
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import PyTree
+from jaxtyping import Float64, PyTree
 from numpy.typing import NDArray
 
 from lwa.errors import InputError, ModelError
@@ -27,6 +27,12 @@ from lwa.user.progress import Display
 
 type LogLikelihood = Callable[[PyTree, PyTree], Array]
 """(θ, rows) -> log f(Y_k|θ) of each row."""
+type Vector = Float64[np.ndarray, " d"]
+"""A flat θ, or one number per parameter."""
+type Vectors = Float64[np.ndarray, "M d"]
+type RowNumbers = Float64[np.ndarray, " m"]
+"""One number per row, or per θ."""
+type FloatType = type[np.floating]
 
 
 def sum_over_units(log_likelihood: LogLikelihood, theta: PyTree, units: Stretch) -> Array:

@@ -11,8 +11,6 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import PyTree
 
-from lwa.models.sums import Sums
-
 
 class Predictors(ABC):
     """Linear predictors of a model's rows; θ is the flat, unconstrained vector."""
@@ -41,7 +39,7 @@ def differentiate_terms(predictors: Predictors, z: Array, rows: PyTree) -> tuple
     return predictors.terms(z, rows), slope(z), -bend
 
 
-def sum_terms(predictors: Predictors, theta: Array, rows: PyTree, counts: Array) -> Sums[Array]:
+def sum_terms(predictors: Predictors, theta: Array, rows: PyTree, counts: Array) -> tuple[Array, Array, Array]:
     """Return value, gradient and negative Hessian of Σ c_k ℓ_k; a row that counts 0 adds nothing, whatever it holds."""
     z, pull = jax.vjp(lambda theta: predictors.at(theta, rows), theta)
     values, slopes, bends = differentiate_terms(predictors, z, rows)
@@ -50,7 +48,7 @@ def sum_terms(predictors: Predictors, theta: Array, rows: PyTree, counts: Array)
         weight = counts.reshape(-1, *(1 for _ in numbers.shape[1:]))
         return jnp.where(weight > 0, weight * numbers, 0.0)
 
-    return Sums(counted(values).sum(), pull(counted(slopes))[0], predictors.gram(counted(bends), rows))
+    return counted(values).sum(), pull(counted(slopes))[0], predictors.gram(counted(bends), rows)
 
 
 def lay_side_by_side(predictors: Predictors, thetas: Array, rows: PyTree) -> tuple[Array, PyTree]:

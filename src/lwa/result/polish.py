@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from lwa.backend.random import Purpose
-from lwa.engine.exact import Corrected, Streams, Surrogate, correct
+from lwa.engine.exact import Correction, Streams, Surrogate, correct
 from lwa.engine.problem import Problem
 from lwa.errors import warn
 from lwa.kernels.kernel import Tuning
-from lwa.models.user_calls import is_users_error
+from lwa.models.python_model import is_users_error
 from lwa.user.progress import Display, catch_interrupts
 
 MOVES_PER_PASS = 10
@@ -50,7 +50,7 @@ class Polisher:
             surrogate = Surrogate(
                 self.problem, range(chains), theta.reshape(-1, d), self.tuning, steps=MOVES_PER_PASS, streams=streams
             )
-            values, made = None, list[Corrected]()
+            values, made = None, list[Correction]()
             while len(made) < passes and not (interruption.asked and made):
                 try:
                     done, values = correct([surrogate], self.problem, values)
@@ -64,11 +64,7 @@ class Polisher:
                 display.show("passes", len(made), passes, f"corrections accepted {rate:.3f}")
         last = jax.tree.map(lambda leaf: leaf.reshape(chains, draws, *leaf.shape[1:]), made[-1])
         return Polished(
-            theta=last.theta,
-            log_posterior=last.log_posterior,
-            acceptance=np.mean([one.acceptance for one in made], axis=0).reshape(chains, draws),
-            accepted=last.accepted,
-            refreshed=last.refreshed,
-            distance=last.distance,
-            passes=len(made),
-        )
+            theta=last.theta, log_posterior=last.log_posterior,
+            acceptance=np.mean([one.acceptance for one in made], axis=0).reshape(chains, draws), accepted=last.accepted,
+            refreshed=last.refreshed, distance=last.distance, passes=len(made),
+        )  # fmt: skip

@@ -13,9 +13,8 @@ from jaxtyping import Float64, Int, PyTree
 
 from lwa.kernels.kernel import MetropolisKernel
 from lwa.kernels.random_walk import RandomWalk
-from lwa.models.likelihood import Likelihood, find_likelihood
+from lwa.models.likelihood import Likelihood, block_size, find_likelihood
 from lwa.models.model import Model
-from lwa.models.sums import block_size
 from lwa.rows.protocol import Rows
 from lwa.targets.reference import Reference
 

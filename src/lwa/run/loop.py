@@ -19,7 +19,7 @@ from lwa.engine.recorder import Kept
 from lwa.engine.tally import Tally, add_tallies, count_block
 from lwa.errors import ExecutorError, ModelError, out_of_memory
 from lwa.models.check import describe_theta
-from lwa.models.user_calls import is_users_error
+from lwa.models.python_model import is_users_error
 from lwa.run import draws
 from lwa.run.begin import Run
 from lwa.run.budget import Budget, decide_retention
@@ -225,11 +225,11 @@ class BlockRunner:
         self.without = self.without + moves if share > MOST_INVALID else 0
         if self.without < ENOUGH_MOVES:
             return
-        found = [theta for theta in (cohort.last_invalid() for cohort in self.run.cohorts) if theta is not None]
+        found = [theta for theta in (cohort.find_last_invalid() for cohort in self.run.cohorts) if theta is not None]
         where = f", for example at theta = {describe_theta(self.run.data.given, found[0])}" if found else ""
         raise ModelError(
             f"{share:.0%} of the proposals had a log target that was NaN or +inf over the last {self.without:,} moves"
-            f"{where}. Mend the model there, or give those values log density -inf."
+            f"{where}. Fix the model there, or give those values log density -inf."
         )
 
     def tick(self, draws: int) -> None:
@@ -311,7 +311,7 @@ def play_side_by_side[R](
         wait(playing)
         for cohort, held in before:
             if held is not None:
-                cohort.go_on_from(held)
+                cohort.resume_from(held)
         raise
 
 
@@ -444,6 +444,6 @@ def forecast_draws(runner: BlockRunner, run: Run, thinning: int) -> str:
     return f"Keeping one draw every {every}: {moves:,} steps per chain, {round(moves * rows):,} row reads{seconds}."
 
 
-def since_call(clock: Sequence[tuple[int, float]], before: float) -> list[list[float]]:
+def shift_clock(clock: Sequence[tuple[int, float]], before: float) -> list[list[float]]:
     """Return draws per chain and seconds since the call, if the first move was made `before` seconds after it."""
     return [[draws, round(before + at, 3)] for draws, at in clock]

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from lwa.backend.random import Purpose, generator
 from lwa.errors import ModelError
 from lwa.models.check import describe_theta, label_entries
-from lwa.models.likelihood import find_likelihood
-from lwa.models.model import Model
-from lwa.models.sums import NumpySums, Sums, Vectors, block_size, split_into_blocks
+from lwa.models.likelihood import NumpySums, Sums, block_size, find_likelihood, split_into_blocks
+from lwa.models.model import Model, Vectors
 from lwa.rows import Rows
 from lwa.rows.passes import count_unit_rows, floor_power_of_two, map_pieces
 from lwa.rows.units import AnyBatch

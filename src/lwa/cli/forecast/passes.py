@@ -1,23 +1,32 @@
-"""What passes over the rows and random reads cost here, measured on the sample."""
+"""What passes over the rows and random reads cost here, and how many passes Newton's method will need.
+
+Both are measured on the sample.
+"""
 
 import time
 from collections.abc import Callable
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
+from lwa.backend.random import Purpose, generator
 from lwa.data.data import Data
 from lwa.diagnostics.draws import GRADIENT_POINTS, POINTS_PER_PARAMETER
 from lwa.engine.problem import Problem
 from lwa.errors import LwaError
+from lwa.models.likelihood import NumpySums
 from lwa.result.result import Result
 from lwa.rows import Rows, StoreRows, survey
 from lwa.run.pilot import PILOT_PAIRS
 from lwa.subsets.leverage import find_leverage
-from lwa.targets.reference import compute_log_posterior, sum_all_rows
+from lwa.targets import reference as modes
+from lwa.targets.reference import Reference, compute_log_posterior, sum_all_rows
 
 GATHERED_ROWS = 2**12
 """Rows that are read at random, to time it."""
+NEWTON_STARTS = 5
+"""Starts from which Newton's method is tried."""
 
 
 def measure[Found](work: Callable[[], Found]) -> tuple[float, Found]:
@@ -67,3 +76,40 @@ def release_pages(rows: Rows | None) -> None:
     if isinstance(rows, StoreRows):
         for group in rows.groups.values():
             group.release(0, len(rows))
+
+
+def count_newton_passes(data: Data, reference: Reference, N: int, seed: int) -> int:
+    """Return the passes over N rows that find θ̂, beginning at the mode of a subset.
+
+    If the sample is all rows, its own run has counted them. Else the M rows of the sample stand for all rows, each
+    counted N/M times: the posterior is √(M/N) times as wide as the sample's, and Newton's method starts at the mode of
+    a subset of m rows, about √(N/m) sds from that of all rows.
+    """
+    if len(data.full) == N:
+        return reference.passes
+    generators = [generator(seed, Purpose.REFERENCE, start) for start in range(NEWTON_STARTS)]
+    return int(np.median([count_passes_once(data, reference, N, rng) for rng in generators]))
+
+
+def find_last_subset(N: int) -> int:
+    """Return the rows of the largest subset whose mode Newton's method begins with."""
+    m = modes.FIRST_MODE_ROWS
+    while 100 * m <= N and 10 * m <= modes.MOST_MODE_ROWS:
+        m *= 10
+    return m
+
+
+def count_passes_once(data: Data, reference: Reference, N: int, rng: np.random.Generator) -> int:
+    """Return the passes from one random start."""
+    M, m, passes = len(data.full), find_last_subset(N), 0
+    away = np.sqrt(M * (1 / m - 1 / N)) * rng.normal(size=len(reference.theta))
+
+    def count_and_sum(theta: NDArray[np.float64]) -> NumpySums:
+        nonlocal passes
+        passes += 1
+        return sum_all_rows(data.model, data.full, theta)
+
+    with jax.enable_x64(True):
+        start = reference.theta + reference.factor @ away
+        modes.climb_to_mode(data.model, count_and_sum, start, modes.CLOSE_ENOUGH * np.sqrt(M / N))
+    return passes

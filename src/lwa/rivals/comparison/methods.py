@@ -12,7 +12,7 @@ from lwa.data.data import Data
 from lwa.errors import InputError, LwaError
 from lwa.kernels.kernel import MetropolisKernel
 from lwa.models.model import Model
-from lwa.models.user_calls import is_users_error
+from lwa.models.python_model import is_users_error
 from lwa.result.result import Result
 from lwa.rivals.bounds import RowBound
 from lwa.rivals.rival import Rival, Setting
