@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import lwa
-from lwa.cli.hints import use_command_words
+from lwa.cli.app import use_command_words
 from lwa.cli.json import as_plain_json
 from lwa.diagnostics.certificate import Certificate
-from lwa.rows.store import shards
+from lwa.rows.store import files
 from lwa.run import budget
 
 N = 3000
@@ -577,7 +577,7 @@ def full(*_):
 @pytest.mark.parametrize("command", [["convert", "flights.csv", "rows"], ["fit", "late ~ distance", "flights.csv"]])
 def test_a_full_disk_leaves_nothing_half_written(call, place, monkeypatch, command):
     with monkeypatch.context() as patch:
-        patch.setattr(shards, "write_rows", full)
+        patch.setattr(files, "write_rows", full)
         code, out, err = call(*command)
     assert (code, out) == (2, "")
     assert "lwa: the disk is full: No space left on device while rows were written to '" in err

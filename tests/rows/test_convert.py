@@ -27,7 +27,7 @@ import pytest
 
 from lwa.errors import DataError, InputError
 from lwa.rows import as_rows, convert, open_store, survey
-from lwa.rows.store import conversion, encoding, formats, shards
+from lwa.rows.store import conversion, encoding, files, formats
 from lwa.rows.store import table_source as sources
 from lwa.user.progress import Display
 
@@ -378,7 +378,7 @@ class Killed(BaseException):
 def stop_after(monkeypatch, writes, error):
     """The next write after so many raises, half-way through."""
     done = []
-    write = shards.write_rows
+    write = files.write_rows
 
     def failing(file, rows):
         done.append(rows)
@@ -387,7 +387,7 @@ def stop_after(monkeypatch, writes, error):
             raise error
         write(file, rows)
 
-    monkeypatch.setattr(shards, "write_rows", failing)
+    monkeypatch.setattr(files, "write_rows", failing)
     return done
 
 
@@ -417,7 +417,7 @@ def test_a_stopped_conversion_goes_on_where_it_stopped(tmp_path, monkeypatch, ki
 def test_what_is_left_of_a_killed_conversion_is_no_store(tmp_path, monkeypatch):
     path = parquet(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(shards.ShardWriter, "discard", lambda self: [file.close() for file in self.files.values()])
+        patch.setattr(files.ShardWriter, "discard", lambda self: [file.close() for file in self.files.values()])
         stop_after(patch, 30, Killed())
         with pytest.raises(Killed):
             convert(path, tmp_path / "store", progress=False)
@@ -506,16 +506,16 @@ def test_a_process_that_is_killed(tmp_path):
         f"""
         import os, signal
         from lwa.rows import convert
-        from lwa.rows.store import conversion, shards
+        from lwa.rows.store import conversion, files
         conversion.SHARD_BYTES = {conversion.SHARD_BYTES}
-        write, count = shards.write_rows, []
+        write, count = files.write_rows, []
         def dying(file, rows):
             count.append(0)
             if len(count) == 33:
                 file.write(rows.data[:1]); file.flush()
                 os.kill(os.getpid(), signal.SIGKILL)
             write(file, rows)
-        shards.write_rows = dying
+        files.write_rows = dying
         convert({str(path)!r}, {str(tmp_path / "store")!r}, progress=False)
         """
     )

@@ -10,7 +10,7 @@ from scipy import stats
 
 import lwa
 from lwa.backend.numba_jit import jit_compile
-from lwa.rows.column import select_column
+from lwa.rows.memory import select_column
 from lwa.rows.parts import Parts
 from lwa.rows.units import number_windows
 from lwa.subsets import Gaussian, Window

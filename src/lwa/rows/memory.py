@@ -4,12 +4,16 @@ A column is left in the chunks in which its owner stores it. Of a mapped file, t
 a gather and released behind a scan.
 """
 
+import math
 import mmap
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Number
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -44,9 +48,30 @@ _REMEDIES = {
 }
 _ENCODE = "Encode it as numbers, e.g. np.unique(values, return_inverse=True)[1], or drop it."
 
+type ColumnName = str | int | None
+"""A name if the data are a dict or a table, a position if they are a matrix, None if they are one column."""
+
+
+class RangedRows(ABC):
+    """Rows that can be read from any position on."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of rows."""
+
+    @abstractmethod
+    def between(self, start: int, stop: int, size: int) -> Iterator[Batch]:
+        """Yield rows `start` to `stop` - 1, `size` at a time: views of arrays and mapped files if possible."""
+
+    def blocks(self, size: int) -> Iterator[Batch]:
+        """Yield all rows in order, `size` at a time."""
+        if size < 1:
+            raise InputError(f"size={size} is no number of rows. Pass size >= 1.")
+        return self.between(0, len(self), size)
+
 
 @dataclass(frozen=True, init=False, eq=False)
-class ArrayRows:
+class ArrayRows(RangedRows):
     """Rows of an array, or of named arrays that share their first axis. Views are kept and nothing is copied.
 
     Parameters
@@ -71,43 +96,34 @@ class ArrayRows:
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        return len(next(iter(self.columns.values())) if isinstance(self.columns, dict) else self.columns)
+        return len(self.list_columns()[0])
 
     def take(self, indices: NDArray[np.int64]) -> Batch:
         """Return the rows at these positions, in this order."""
-        if isinstance(self.columns, dict):
-            return {name: column.take(indices) for name, column in self.columns.items()}
-        return self.columns.take(indices)
+        return self._call(Chunked.take, indices)
 
     def take_runs(self, first: NDArray[np.int64], length: int) -> Batch:
         """Return `length` consecutive rows from each of these positions, leaves `(m, length, *shape)`."""
-        if isinstance(self.columns, dict):
-            return {name: column.take_runs(first, length) for name, column in self.columns.items()}
-        return self.columns.take_runs(first, length)
-
-    def blocks(self, size: int) -> Iterator[Batch]:
-        """Yield all rows in order, `size` at a time: views of the user's arrays."""
-        require_size(size)
-        return self.between(0, len(self), size)
+        return self._call(Chunked.take_runs, first, length)
 
     def between(self, start: int, stop: int, size: int) -> Iterator[Batch]:
         """Yield rows `start` to `stop` - 1, `size` at a time."""
-        columns = list(self.columns.values()) if isinstance(self.columns, dict) else [self.columns]
-        for at, end in scan(columns, start, stop, size):
-            if isinstance(self.columns, dict):
-                yield {name: column.view(at, end) for name, column in self.columns.items()}
-            else:
-                yield self.columns.view(at, end)
+        for at, end in scan(self.list_columns(), start, stop, size):
+            yield self._call(Chunked.view, at, end)
+
+    def list_columns(self) -> list["Chunked"]:
+        """Return the columns without their names."""
+        return list(self.columns.values()) if isinstance(self.columns, dict) else [self.columns]
+
+    def _call(self, method: Callable[..., NDArray[Any]], *arguments: object) -> Batch:
+        if isinstance(self.columns, dict):
+            return {name: method(column, *arguments) for name, column in self.columns.items()}
+        return method(self.columns, *arguments)
 
 
 @dataclass(frozen=True, eq=False)
 class Chunked:
     """A column of N rows held as views of consecutive chunks, so that none is copied or joined.
-
-    Parameters
-    ----------
-    chunks
-        At least one array; all of one dtype and one shape after the first axis. A plain array is one chunk.
 
     Examples
     --------
@@ -118,7 +134,7 @@ class Chunked:
     array([1., 2.])
     """
 
-    chunks: tuple[NDArray[Any], ...]
+    chunks: tuple[NDArray[Any], ...]  # at least one, all of one dtype and one shape after the first axis
     starts: NDArray[np.int64] = field(init=False, repr=False)
     files: "tuple[MappedRows | None, ...]" = field(init=False, repr=False)
 
@@ -137,9 +153,7 @@ class Chunked:
         """Return the rows at these positions, in this order; rows of files are read in the order of the file."""
         if self.files == (None,):
             return _to_native(gather(self.chunks[0], indices))
-        positions = np.where(indices < 0, indices + len(self), indices)
-        if positions.size and not (positions.min() >= 0 and positions.max() < len(self)):
-            raise IndexError(f"indices run from {indices.min()} to {indices.max()}, but there are {len(self)} rows.")
+        positions = require_positions(indices, len(self))
         order = np.argsort(positions, kind="stable")
         owner = np.searchsorted(self.starts, positions[order], side="right") - 1
         owners, first = np.unique(owner, return_index=True)
@@ -229,6 +243,14 @@ def scan(columns: Sequence[Chunked], start: int, stop: int, size: int) -> Iterat
         column.release(held, stop)
 
 
+def require_positions(indices: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Return positions counted from the first of `count` rows; negative ones come in counted from the end."""
+    positions = np.where(indices < 0, indices + count, indices)
+    if positions.size and not (positions.min() >= 0 and positions.max() < count):
+        raise IndexError(f"indices run from {indices.min()} to {indices.max()}, but there are {count} rows.")
+    return positions
+
+
 def gather(array: NDArray[Any], indices: NDArray[np.int64]) -> NDArray[Any]:
     """Return the rows at these positions, in this order."""
     # np.take is the fastest gather, but it first copies an array that is strided or unaligned: O(N) for every call.
@@ -252,12 +274,6 @@ def find_mapping(array: NDArray[Any]) -> MappedRows | None:
 def count_waits() -> int:
     """Return how often this thread had to wait for a page of a file; 0 if the system does not say."""
     return 0 if THREAD is None else resource.getrusage(THREAD).ru_majflt
-
-
-def require_size(size: int) -> None:
-    """Raise unless a block has at least one row."""
-    if size < 1:
-        raise InputError(f"size={size} is no number of rows. Pass size >= 1.")
 
 
 def require_numeric(name: str | None, dtype: np.dtype[Any]) -> None:
@@ -359,6 +375,136 @@ def _read_array(name: str | None, values: object) -> NDArray[Any]:
 def _to_native(array: NDArray[Any]) -> NDArray[Any]:
     # JAX refuses the other byte order; swapping a batch keeps the user's array uncopied.
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+@dataclass(frozen=True, eq=False)
+class NpyRows(RangedRows):
+    """Rows of a mapped file. Raise if the file shrank: a read past its end would kill the process (SIGBUS)."""
+
+    path: Path
+    rows: ArrayRows
+    mapping: mmap.mmap
+    size: int
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.rows)
+
+    def take(self, indices: NDArray[np.int64]) -> Batch:
+        """Return the rows at these positions, in this order."""
+        self._require_size()
+        return self.rows.take(indices)
+
+    def between(self, start: int, stop: int, size: int) -> Iterator[Batch]:
+        """Yield rows `start` to `stop` - 1, `size` at a time."""
+        self._require_size()
+        for batch in self.rows.between(start, stop, size):
+            yield batch
+            self._require_size()
+
+    def __reduce__(self) -> tuple[Callable[[Path], "NpyRows"], tuple[Path]]:
+        """Have another process map the file itself."""
+        return open_npy, (self.path.absolute(),)
+
+    def _require_size(self) -> None:
+        # This is the size of the file that the mapping holds open: a file moved or deleted since is still whole.
+        size = self.mapping.size()
+        if size < self.size:
+            raise DataError(
+                f"'{self.path}' shrank from {self.size} to {size} bytes while it was read. "
+                "Write it again with np.save and start again."
+            )
+
+
+def open_npy(path: str | os.PathLike[str]) -> NpyRows:
+    """Map a `.npy` file. No row is read before it is needed; those that are contiguous (C order) are the fastest."""
+    path = Path(path).expanduser()
+    if path.is_dir():
+        raise DataError(f"'{path}' is a folder; a '.npy' file is expected. Pass the path of one file.")
+    if path.suffix != ".npy":
+        raise DataError(
+            f"'{path}' ends in {path.suffix!r}; '.npy' is accepted. Read the file yourself and pass the array or "
+            "table, or write it once with np.save('rows.npy', array)."
+        )
+    try:
+        size = _find_npy_size(path)
+        array = np.lib.format.open_memmap(path, mode="r")
+    except DataError:
+        raise
+    except FileNotFoundError as error:
+        raise DataError(
+            f"'{path}' does not exist (working folder: '{Path.cwd()}'). Pass the path of a file."
+        ) from error
+    except OSError as error:
+        raise DataError(f"'{path}' cannot be read: {error.strerror}. Check its permissions with ls -l.") from error
+    except ValueError as error:
+        raise DataError(
+            f"'{path}' is not a .npy file, whatever its name: {error}. Write it again with np.save(path, array)."
+        ) from error
+    try:
+        rows = ArrayRows(array)
+    except DataError as error:
+        raise DataError(f"'{path}': {error}") from error
+    assert isinstance(array.base, mmap.mmap)
+    return NpyRows(path, rows, array.base, size)
+
+
+def _find_npy_size(path: Path) -> int:
+    """Return the number of bytes that the header promises; raise if the file has fewer."""
+    with path.open("rb") as file:
+        version = np.lib.format.read_magic(file)
+        # Format 3 is format 2 with UTF-8 field names, which do not change the size.
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+        size, promised = os.fstat(file.fileno()).st_size, file.tell() + math.prod(shape) * dtype.itemsize
+    if dtype.hasobject:
+        raise DataError(
+            f"'{path}' holds Python objects (dtype {dtype}); numbers are expected. "
+            "Write it again with np.save(path, np.asarray(values, dtype=float))."
+        )
+    if size < promised:
+        raise DataError(
+            f"'{path}' is cut short: it has {size} bytes, and its header promises {promised}. Copy or write it again."
+        )
+    return promised
+
+
+def select_column(batch: Batch, column: ColumnName, asked: str) -> NDArray[Any]:
+    """Return one number per row; raise if there is no such column. Errors call the option and its value `asked`."""
+    if isinstance(batch, dict):
+        if column is None and len(batch) == 1:
+            column = next(iter(batch))
+        if column not in batch:
+            raise InputError(f"{asked}: no such column. Valid: {', '.join(map(repr, batch))}.")
+        values = batch[str(column)]
+    elif column is None:
+        values = batch[:, 0] if batch.ndim == 2 and batch.shape[1] == 1 else batch
+    elif isinstance(column, int) and batch.ndim == 2 and -batch.shape[1] <= column < batch.shape[1]:
+        values = batch[:, column]
+    else:
+        raise InputError(
+            f"{asked} does not fit rows of shape {batch.shape[1:]}. Pass the position of the column in a matrix, its "
+            "name in a dict or table, or None if the data are one column."
+        )
+    if values.ndim != 1:
+        raise InputError(f"{asked} needs one value per row, but the column has rows of shape {values.shape[1:]}.")
+    return values
+
+
+def load_column(rows: Rows, column: ColumnName, asked: str, order: NDArray[np.int64] | None = None) -> NDArray[Any]:
+    """Return all rows of a column as one array: the user's own if it is one chunk, else a copy in a temporary file."""
+    held = rows.rows if isinstance(rows, NpyRows) else rows
+    if isinstance(held, ArrayRows) and order is None and all(len(one.chunks) == 1 for one in held.list_columns()):
+        return select_column(next(held.blocks(len(held))), column, asked)
+    first = select_column(rows.take(np.zeros(1, np.int64)), column, asked)
+    with tempfile.TemporaryFile(prefix="lwa-column-") as file:  # it has no name and lasts as long as its mapping
+        copy: NDArray[Any] = np.memmap(file, first.dtype, "w+", shape=(len(rows),))
+    start, size, every = 0, 2**18, range(0, len(rows), 2**18)
+    for batch in rows.blocks(size) if order is None else (rows.take(order[at : at + size]) for at in every):
+        values = select_column(batch, column, asked)
+        copy[start : start + len(values)] = values
+        start += len(values)
+    return copy
 
 
 @runtime_checkable

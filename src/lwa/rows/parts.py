@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import DataError
-from lwa.rows.column import select_column
-from lwa.rows.memory import ArrayRows, Chunked, name_column
+from lwa.rows.memory import ArrayRows, Chunked, name_column, select_column
 from lwa.rows.protocol import Batch, Rows
 from lwa.rows.tables import read_index
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lwa.rows.memory import RangedRows
 from lwa.rows.parts import Parts, split_runs
 from lwa.rows.protocol import Batch, Rows
 
@@ -37,7 +38,7 @@ type Spans = Callable[[NDArray[np.int64]], Span]
 
 
 @dataclass(frozen=True, eq=False)
-class Units:
+class Units(RangedRows):
     """Units in place of rows: a `Rows` whose batches are a `Stretch`."""
 
     rows: Rows
@@ -60,10 +61,6 @@ class Units:
         # The last row is repeated: nothing depends on it.
         batch = self.parts.take(self.rows, (span.first[:, None] + np.minimum(steps, end - 1)).ravel())
         return Stretch(split_runs(batch, self.length), (steps >= before) & (steps < end))
-
-    def blocks(self, size: int) -> Iterator[Any]:
-        """Yield all units in order, `size` at a time."""
-        return self.between(0, self.count, size)
 
     def between(self, start: int, stop: int, size: int) -> Iterator[Any]:
         """Yield units `start` to `stop` - 1, `size` at a time."""

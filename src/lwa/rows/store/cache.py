@@ -7,10 +7,10 @@ from pathlib import Path
 
 from lwa.errors import DataError
 from lwa.executors import Executor, Serial
-from lwa.rows.npy import open_npy
+from lwa.rows.memory import open_npy
 from lwa.rows.protocol import Rows
 from lwa.rows.store.conversion import convert
-from lwa.rows.store.manifest import STORE_MANIFEST, is_store, read_record
+from lwa.rows.store.files import STORE_MANIFEST, is_store, read_record
 from lwa.rows.store.places import find_rows_cache, is_url, make_absolute
 from lwa.rows.store.store import StoreRows, find_source_changes, open_store
 from lwa.rows.store.table_source import find_table_files

@@ -10,21 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from lwa.errors import DataError, one_of
+from lwa.rows.store import files
 from lwa.rows.store.encoding import ColumnFacts, Encoder, Level, find_storage
+from lwa.rows.store.files import JsonRecord, read_record, write_record
 from lwa.rows.store.formats import ArrowBatch, ArrowType, TooNarrow, load_arrow
-from lwa.rows.store.manifest import (
-    CONVERSION_FILE,
-    STORE_FORMAT,
-    STORE_MANIFEST,
-    STORE_VERSION,
-    JsonRecord,
-    is_store,
-    name_record,
-    read_record,
-    write_record,
-)
 from lwa.rows.store.places import OutOfReach
-from lwa.rows.store.shards import ShardWriter
 from lwa.rows.store.store import StoreRows, find_source_changes, open_store
 from lwa.rows.store.table_source import FilesSource, RowSource, open_batches, open_source
 from lwa.storage.atomic import PARTIAL
@@ -34,7 +24,9 @@ from lwa.user.progress import Display, open_display
 SHARD_BYTES = 512 * 2**20
 """Of a shard. A kill loses the shard being written. More shards are more open files, and gathers ask every one."""
 MISSING_OPTIONS = ["error", "drop"]
-OWN_FILES = re.compile(rf"(rows-\d{{5}}(-\w+\.npy|\.json)|{CONVERSION_FILE}|{STORE_MANIFEST})({re.escape(PARTIAL)})?")
+OWN_FILES = re.compile(
+    rf"(rows-\d{{5}}(-\w+\.npy|\.json)|{files.CONVERSION_FILE}|{files.STORE_MANIFEST})({re.escape(PARTIAL)})?"
+)
 
 
 def convert(
@@ -129,8 +121,7 @@ def write_source(
 
 
 def _convert_source(table: RowSource, folder: Path, missing: str, overwrite: bool, display: Display) -> StoreRows:
-    finished = _find_finished(table, folder, missing, overwrite)
-    if finished is not None:
+    if (finished := _find_finished(table, folder, missing, overwrite)) is not None:
         return finished
     display.say(f"Converting {table.given or 'the table'} to rows that can be read at random, once, in {folder}.")
     while True:
@@ -145,8 +136,7 @@ def _convert_source(table: RowSource, folder: Path, missing: str, overwrite: boo
             table = conversion.table.widen(error.column, error.wider)
         except BaseException as error:
             # After Ctrl-C, or if a disk or a server failed, finished shards stay, so that the next call can resume.
-            hopeless = isinstance(error, DataError) and not isinstance(error, OutOfReach)
-            if hopeless or not conversion.records:
+            if not conversion.records or (isinstance(error, DataError) and not isinstance(error, OutOfReach)):
                 clear_store(folder)
             raise
     return open_store(folder, check=False)
@@ -156,19 +146,15 @@ def _find_finished(table: RowSource, folder: Path, missing: str, overwrite: bool
     """Return the store that is already there if it is the one requested; else make room for it."""
     inside = {entry.name for entry in folder.iterdir()} - {LOCK_FILE}
     foreign = [name for name in inside if not OWN_FILES.fullmatch(name)]
-    if foreign or ((folder / STORE_MANIFEST).exists() and not is_store(folder)):
-        listed = ", ".join(sorted(foreign)[:3]) or STORE_MANIFEST
+    if foreign or ((folder / files.STORE_MANIFEST).exists() and not files.is_store(folder)):
+        listed = ", ".join(sorted(foreign)[:3]) or files.STORE_MANIFEST
         raise DataError(f"'{folder}' holds other files ({listed}). Pass a new or an empty folder.")
-    manifest = read_record(folder / STORE_MANIFEST)
+    manifest = read_record(folder / files.STORE_MANIFEST)
     if manifest is None:
         return None
-    if (
-        manifest.get("asked") == describe_request(table, missing)
-        and not find_source_changes(manifest)
-        and not overwrite
-    ):
-        return open_store(folder, check=False)
     if not overwrite:
+        if manifest.get("asked") == describe_request(table, missing) and not find_source_changes(manifest):
+            return open_store(folder, check=False)
         given = manifest.get("source", {}).get("given")
         raise DataError(
             f"'{folder}' already holds other rows than the requested ones, of {given or 'a table in memory'}: the "
@@ -195,38 +181,34 @@ class Conversion:
     def __post_init__(self) -> None:
         """Find the shards that are already finished."""
         asked = describe_request(self.table, self.missing)
-        begun = read_record(self.folder / CONVERSION_FILE) or {}
+        begun = read_record(self.folder / files.CONVERSION_FILE) or {}
         if begun.get("asked") == asked:
             self._widen_as_before(begun["types"])
         self.groups = group_by_dtype(self.table.types)
+        row_bytes = sum(np.dtype(dtype).itemsize * len(group) for dtype, group in self.groups.items())
         self.plan: JsonRecord = {
-            "format": STORE_FORMAT,
-            "version": STORE_VERSION,
-            "asked": asked,
+            "format": files.STORE_FORMAT, "version": files.STORE_VERSION, "asked": asked,
             "types": {name: str(kind) for name, kind in self.table.types.items()},
-            "shard_rows": max(1, SHARD_BYTES // sum(np.dtype(t).itemsize * len(g) for t, g in self.groups.items())),
-        }
+            "shard_rows": max(1, SHARD_BYTES // row_bytes),
+        }  # fmt: skip
         self.records = list(self._find_whole_shards()) if begun == self.plan else []
         if not self.records:
             clear_store(self.folder)
-        categories = [name for name, kind in self.table.types.items() if _find_kind(kind) == "category"]
-        seen = self._join_facts()
-        self.encoder = Encoder(
-            self.table.types, {name: {level: i for i, level in enumerate(seen[name].levels)} for name in categories}
-        )
+        codes = {name: {level: i for i, level in enumerate(one.levels)} for name, one in self._join_facts().items()}
+        self.encoder = Encoder(self.table.types, codes)
 
     def run(self) -> None:
         """Write the shards that are missing, then the manifest."""
-        write_record(self.folder / CONVERSION_FILE, self.plan)
+        write_record(self.folder / files.CONVERSION_FILE, self.plan)
         self._write_shards()
-        write_record(self.folder / STORE_MANIFEST, self._build_manifest())
+        write_record(self.folder / files.STORE_MANIFEST, self._build_manifest())
         for entry in self.folder.glob("*.json"):
-            if entry.name != STORE_MANIFEST:
+            if entry.name != files.STORE_MANIFEST:
                 entry.unlink()
 
     def _write_shards(self) -> None:
         at, most = sum(record["source_rows"] for record in self.records), self.plan["shard_rows"]
-        begin, writer = at, ShardWriter(self.folder, len(self.records), self.groups)
+        begin, writer = at, files.ShardWriter(self.folder, len(self.records), self.groups)
         try:
             for batch, _, share in self.table.read(at):
                 while batch.num_rows:
@@ -236,65 +218,50 @@ class Conversion:
                     at += piece.num_rows
                     if at - begin == most:
                         self._finish(writer, at - begin)
-                        begin, writer = at, ShardWriter(self.folder, len(self.records), self.groups)
+                        begin, writer = at, files.ShardWriter(self.folder, len(self.records), self.groups)
                 total = self.table.rows or max(round(at / max(share, 1e-9)), at)
                 self.display.show("converting", at, total, "" if self.table.rows else "rows estimated")
-            self._require_complete()
+            if self.missing == "error" and self._found_missing():
+                raise build_missing_error(self.encoder.seen)
             if at > begin:
                 self._finish(writer, at - begin)
         finally:
             writer.discard()
         self.display.show("converting", at, at)
 
-    def _append(self, writer: ShardWriter, piece: ArrowBatch, at: int) -> None:
+    def _append(self, writer: files.ShardWriter, piece: ArrowBatch, at: int) -> None:
         columns, dropped = self.encoder.drop_incomplete(piece, at)
         # Once a missing value makes the conversion fail, the rest is only read to count all missing values.
         if self.missing == "drop" or not (dropped or self._found_missing()):
             writer.append(self.encoder.encode(columns))
 
-    def _finish(self, writer: ShardWriter, source_rows: int) -> None:
+    def _finish(self, writer: files.ShardWriter, source_rows: int) -> None:
         if self.missing == "error" and self._found_missing():
             return
-        record = {
-            "source_rows": source_rows,
-            "rows": writer.rows,
-            "files": writer.finish(),
-            "columns": {name: asdict(seen) for name, seen in self.encoder.take_facts().items()},
-        }
-        write_record(self.folder / name_record(len(self.records)), record)
+        columns = {name: asdict(seen) for name, seen in self.encoder.take_facts().items()}
+        record = {"source_rows": source_rows, "rows": writer.rows, "files": writer.finish(), "columns": columns}
+        write_record(self.folder / files.name_record(len(self.records)), record)
         self.records.append(record)
 
     def _found_missing(self) -> bool:
         return any(seen.missing for seen in self.encoder.seen.values())
 
-    def _require_complete(self) -> None:
-        if self.missing == "error" and self._found_missing():
-            raise build_missing_error(self.encoder.seen)
-
     def _build_manifest(self) -> JsonRecord:
-        rows = sum(record["rows"] for record in self.records)
-        read = sum(record["source_rows"] for record in self.records)
-        seen = self._join_facts()
+        rows, read = (sum(record[count] for record in self.records) for count in ("rows", "source_rows"))
+        seen, types = self._join_facts(), self.table.types
         if not rows:
             raise build_incomplete_error(read, seen) if read else build_empty_error(self.table.given)
+        stamps = [
+            {"path": file.path, "size": file.size, "modified": file.modified, "rows": count}
+            for file, count in self.table.stamps
+        ]
         return {
-            "format": STORE_FORMAT,
-            "version": STORE_VERSION,
-            "rows": rows,
-            "dropped": read - rows,
-            "columns": [
-                describe_column(name, kind, self.groups, seen[name]) for name, kind in self.table.types.items()
-            ],
+            "format": files.STORE_FORMAT, "version": files.STORE_VERSION, "rows": rows, "dropped": read - rows,
+            "columns": [describe_column(name, kind, self.groups, seen[name]) for name, kind in types.items()],
             "shards": [{"rows": record["rows"], "files": record["files"]} for record in self.records],
-            "source": {
-                "given": self.table.given,
-                "files": [
-                    {"path": file.path, "size": file.size, "modified": file.modified, "rows": count}
-                    for file, count in self.table.stamps
-                ],
-            },
+            "source": {"given": self.table.given, "files": stamps},
             "asked": self.plan["asked"],
-        }
+        }  # fmt: skip
 
     def _join_facts(self) -> dict[str, ColumnFacts]:
         """Return what was seen of each column in all finished shards."""
@@ -307,9 +274,9 @@ class Conversion:
     def _find_whole_shards(self) -> Iterator[JsonRecord]:
         """Yield the records of finished shards up to the first that is missing or lacks a file."""
         number = 0
-        while (record := read_record(self.folder / name_record(number))) is not None:
-            sizes = {entry["file"]: entry["bytes"] for entry in record["files"]}
-            if any(_find_size(self.folder / name) != size for name, size in sizes.items()):
+        while (record := read_record(self.folder / files.name_record(number))) is not None:
+            paths = {self.folder / entry["file"]: entry["bytes"] for entry in record["files"]}
+            if any(not path.exists() or path.stat().st_size != size for path, size in paths.items()):
                 return
             yield record
             number += 1
@@ -334,45 +301,27 @@ def group_by_dtype(types: Mapping[str, ArrowType]) -> dict[str, list[str]]:
 
 def clear_store(folder: Path) -> None:
     """Remove what conversions wrote, the manifest first: without it, the other files are no store."""
-    (folder / STORE_MANIFEST).unlink(missing_ok=True)
+    (folder / files.STORE_MANIFEST).unlink(missing_ok=True)
     for entry in list(folder.iterdir()):
         if OWN_FILES.fullmatch(entry.name):
             entry.unlink(missing_ok=True)
-
-
-def _find_kind(kind: ArrowType) -> str:
-    stored = find_storage(kind)
-    return "" if stored is None else stored.kind
-
-
-def _find_size(path: Path) -> int | None:
-    return path.stat().st_size if path.exists() else None
 
 
 def describe_column(name: str, kind: ArrowType, groups: dict[str, list[str]], seen: ColumnFacts) -> JsonRecord:
     """Return the entry of a column in a manifest."""
     stored = find_storage(kind)
     assert stored is not None
-    levels: list[Level] | None = None
+    levels: list[Level] | None = [False, True] if stored.kind == "flag" else None
     ranks = None
-    if stored.kind == "flag":
-        levels = [False, True]
-    elif stored.kind == "category":
+    if stored.kind == "category":
         levels = sorted(seen.levels)
         rank_of = {level: rank for rank, level in enumerate(levels)}
         ranks = None if levels == seen.levels else [rank_of[level] for level in seen.levels]
     return {
-        "name": name,
-        "type": str(kind),
-        "kind": stored.kind,
-        "dtype": stored.dtype,
-        "position": groups[stored.dtype].index(name),
-        "missing": seen.missing,
-        "minimum": seen.minimum,
-        "maximum": seen.maximum,
-        "levels": levels,
-        "ranks": ranks,
-    }
+        "name": name, "type": str(kind), "kind": stored.kind, "dtype": stored.dtype,
+        "position": groups[stored.dtype].index(name), "missing": seen.missing,
+        "minimum": seen.minimum, "maximum": seen.maximum, "levels": levels, "ranks": ranks,
+    }  # fmt: skip
 
 
 class MissingValues(DataError):
@@ -385,27 +334,19 @@ class MissingValues(DataError):
 
 def build_missing_error(seen: Mapping[str, ColumnFacts]) -> MissingValues:
     """Return the error for missing values."""
-    found = [
-        f"column {name!r} has {one.missing}, the first in row {one.first_missing}"
-        for name, one in seen.items()
-        if one.missing
-    ]
+    lacking = [(name, one) for name, one in seen.items() if one.missing]
+    found = [f"column {name!r} has {one.missing}, the first in row {one.first_missing}" for name, one in lacking]
     full = [name for name, one in seen.items() if not one.missing]
     others = f", or those columns with columns={full!r}" if full else ""
-    return MissingValues(
-        f"missing values: {'; '.join(found)}. None is expected. Leave those rows out with missing='drop'{others}.",
-        seen,
-    )
+    remedy = f"Leave those rows out with missing='drop'{others}."
+    return MissingValues(f"missing values: {'; '.join(found)}. None is expected. {remedy}", seen)
 
 
 def build_incomplete_error(read: int, seen: Mapping[str, ColumnFacts]) -> MissingValues:
     """Return the error for a table in which no row is complete."""
     worst = max(seen, key=lambda name: seen[name].missing)
-    return MissingValues(
-        f"no row is complete: each of the {read} rows lacks a value (column {worst!r} lacks {seen[worst].missing}). "
-        "Pass columns=[...] without it.",
-        seen,
-    )
+    found = f"each of the {read} rows lacks a value (column {worst!r} lacks {seen[worst].missing})"
+    return MissingValues(f"no row is complete: {found}. Pass columns=[...] without it.", seen)
 
 
 def build_empty_error(given: str | None) -> DataError:
@@ -419,6 +360,5 @@ def _build_write_error(folder: Path, error: OSError) -> DataError:
             f"the disk is full: {error.strerror} while rows were written to '{folder}'. What is there is whole. Free "
             "some space and convert again, which resumes where it stopped, or pass another folder."
         )
-    return DataError(
-        f"cannot write rows to '{folder}': {error.strerror or error}. Pass a folder that you may write to."
-    )
+    reason = error.strerror or error
+    return DataError(f"cannot write rows to '{folder}': {reason}. Pass a folder that you may write to.")

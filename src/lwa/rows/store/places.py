@@ -1,4 +1,4 @@
-"""Find the files of a table: one file, a folder, a pattern or a URL."""
+"""Find the files of a table: one file, a folder, a pattern or a URL, which fsspec reads."""
 
 import glob
 import os
@@ -7,29 +7,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import unquote
 
 from lwa.errors import DataError, LwaError
-from lwa.rows.store import remote
 from lwa.storage.cache import find_user_cache
 
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
 SUFFIXES = {
-    ".parquet": "parquet",
-    ".parq": "parquet",
-    ".pq": "parquet",
-    ".arrow": "arrow",
-    ".arrows": "arrow",
-    ".feather": "arrow",
-    ".ipc": "arrow",
-    ".csv": "csv",
-    ".tsv": "csv",
-}
+    ".parquet": "parquet", ".parq": "parquet", ".pq": "parquet",
+    ".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow", ".ipc": "arrow",
+    ".csv": "csv", ".tsv": "csv",
+}  # fmt: skip
 """The format of a file by the end of its name."""
 COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 """Further ends of the names of CSV files; the other formats compress inside."""
 MISSING_KEY = "__HIVE_DEFAULT_PARTITION__"
 """The value in the name of a folder whose rows lack the key."""
+REMOTE_EXTRA = "pip install 'lwa[remote]'"
 
 
 class OutOfReach(DataError):
@@ -65,7 +62,7 @@ def find_files(where: str) -> list[SourceFile]:
     Folders are searched with all their subfolders, except names that begin with a dot or an underscore.
     """
     with explain_unreachable(where):
-        paths = remote.list_url(where) if is_url(where) else _list_local(where)
+        paths = _list_url(where) if is_url(where) else _list_local(where)
     alone = paths == [where]
     if alone:
         require_format(where)
@@ -130,7 +127,50 @@ def find_rows_cache() -> Path:
 
 def open_bytes(path: str) -> BinaryIO:
     """Open a file, local or remote, for reading bytes."""
-    return remote.open_url(path) if is_url(path) else Path(path).open("rb")
+    if not is_url(path):
+        return Path(path).open("rb")
+    system, inside = _open_filesystem(path)
+    return system.open(inside, "rb")
+
+
+def _open_filesystem(url: str) -> tuple["AbstractFileSystem", str]:
+    """Return the file system of a URL, and the path of the URL in it."""
+    try:
+        import fsspec
+    except ImportError as error:
+        raise DataError(
+            f"'{url}' is a URL, and fsspec, which reads URLs, is not installed. Type {REMOTE_EXTRA}, or pass a local "
+            "path."
+        ) from error
+    try:
+        system, path = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        raise DataError(
+            f"'{url}': fsspec needs one more library for '{url.partition('://')[0]}://' ({error}). Install the library "
+            f"that it names beside {REMOTE_EXTRA}, or pass a local path."
+        ) from error
+    except (ValueError, OSError) as error:
+        raise DataError(
+            f"'{url}' cannot be opened: {error}. Pass a URL whose scheme fsspec knows, e.g. 's3://...' or "
+            f"'https://...' ({REMOTE_EXTRA}), or a local path."
+        ) from error
+    return system, str(path)
+
+
+def _list_url(url: str) -> list[str]:
+    """Return all files at a URL: of a folder with all its subfolders, of a pattern, or the one file."""
+    system, path = _open_filesystem(url)
+    system.invalidate_cache()  # what was listed before may have changed
+    if _is_pattern(url):
+        found = [name for name, info in system.glob(path, detail=True).items() if info["type"] == "file"]
+    elif system.isfile(path):
+        # First of all, since to find out whether a web address is a folder, fsspec reads the whole file for links.
+        return [url]
+    elif system.isdir(path):
+        found = system.find(path)
+    else:
+        raise FileNotFoundError(url)
+    return [system.unstrip_protocol(name) for name in sorted(found)]
 
 
 def _list_local(where: str) -> list[str]:
@@ -149,7 +189,8 @@ def _fail(error: OSError) -> None:
 
 
 def _is_pattern(where: str) -> bool:
-    return remote.is_url_pattern(where) if is_url(where) else any(sign in where for sign in "*?[")
+    # In a web address, a question mark begins a query.
+    return any(sign in where for sign in ("*[" if where.startswith(("http://", "https://")) else "*?["))
 
 
 def _find_root(where: str) -> str:
@@ -183,7 +224,10 @@ def _read_keys(path: str, root: str) -> tuple[tuple[str, str | None], ...]:
 
 
 def _stamp_file(path: str, keys: tuple[tuple[str, str | None], ...]) -> SourceFile:
-    if is_url(path):
-        return SourceFile(path, *remote.stamp_url(path), keys)
-    found = os.stat(path)
-    return SourceFile(path, found.st_size, str(found.st_mtime_ns), keys)
+    if not is_url(path):
+        found = os.stat(path)
+        return SourceFile(path, found.st_size, str(found.st_mtime_ns), keys)
+    system, inside = _open_filesystem(path)
+    info = system.info(inside)
+    # Web servers have a tag that changes if the file does; ukey is what other systems have (times, tags, versions).
+    return SourceFile(path, int(info["size"] or 0), f"{system.ukey(inside)} {info.get('ETag', '')}".strip(), keys)

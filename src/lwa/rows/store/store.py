@@ -4,7 +4,7 @@ import errno
 import os
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import DataError
-from lwa.rows.memory import ArrayRows, Chunked, require_size, scan
-from lwa.rows.npy import NpyRows, open_npy
+from lwa.rows.memory import Chunked, NpyRows, RangedRows, open_npy, scan
 from lwa.rows.protocol import Batch
 from lwa.rows.store.encoding import Level
-from lwa.rows.store.manifest import JsonRecord, read_manifest
+from lwa.rows.store.files import JsonRecord, read_manifest
 from lwa.rows.store.places import SourceFile, find_files
 
 
@@ -24,34 +23,19 @@ from lwa.rows.store.places import SourceFile, find_files
 class StoredColumn:
     """One column: where it lies, and what the conversion saw of it.
 
-    Parameters
-    ----------
-    name, type
-        What the source calls it and its type there.
-    kind
-        ``"number"``, ``"flag"``, ``"category"`` (codes of `levels`) or ``"days"`` (dates and times as float64 days).
-    dtype, position
-        The files it is in, and which of their columns it is.
-    missing
-        How many values were missing in the source; those rows are not here.
-    minimum, maximum
-        Over all rows; None for categories.
-    levels
-        What codes 0, 1, … stand for, in sorted order; None for numbers.
-    ranks
-        The sorted code of each code on disk; None if they are the same. On disk, codes are in the order in which levels
-        were first seen, so that one pass suffices.
+    On disk, codes are in the order in which levels were first seen, so that one pass suffices; `ranks` has the sorted
+    code of each, or is None if they are the same.
     """
 
     name: str
-    type: str
-    kind: str
-    dtype: str
-    position: int
-    missing: int
-    minimum: float | None
+    type: str  # in the source
+    kind: str  # "number", "flag", "category" (codes of `levels`) or "days" (dates and times as float64 days)
+    dtype: str  # of the files it is in
+    position: int  # which of their columns it is
+    missing: int  # values in the source; those rows are not here
+    minimum: float | None  # over all rows; None for categories
     maximum: float | None
-    levels: tuple[Level, ...] | None
+    levels: tuple[Level, ...] | None  # what codes 0, 1, … stand for, in sorted order; None for numbers
     ranks: NDArray[np.int32] | None
 
     def select(self, rows: NDArray[Any]) -> NDArray[Any]:
@@ -66,7 +50,7 @@ class StoredColumn:
 
 
 @dataclass(frozen=True, eq=False)
-class StoreRows:
+class StoreRows(RangedRows):
     """Rows of a store, mapped into memory: a dict of columns.
 
     Parameters
@@ -121,11 +105,6 @@ class StoreRows:
         self._require_whole()
         return self._split({dtype: group.take(indices) for dtype, group in self.groups.items()})
 
-    def blocks(self, size: int) -> Iterator[Batch]:
-        """Yield all rows in order, `size` at a time: views of the mapped files if possible."""
-        require_size(size)
-        return self.between(0, len(self), size)
-
     def between(self, start: int, stop: int, size: int) -> Iterator[Batch]:
         """Yield rows `start` to `stop` - 1, `size` at a time."""
         for at, end in scan(list(self.groups.values()), start, stop, size):
@@ -140,12 +119,9 @@ class StoreRows:
         """Read all rows and raise unless they are what was written."""
         held = {shard.path.name: shard for shard in self.shards}
         for entry in _list_files(self.manifest):
-            rows = held[entry["file"]].rows.columns
-            assert isinstance(rows, Chunked)
-            if zlib.crc32(rows.chunks[0]) != entry["crc32"]:
-                raise _build_store_error(
-                    self.path, self.manifest, f"the checksum of '{entry['file']}' is not the manifest's"
-                )
+            if zlib.crc32(held[entry["file"]].rows.list_columns()[0].chunks[0]) != entry["crc32"]:
+                what = f"the checksum of '{entry['file']}' is not the manifest's"
+                raise _build_store_error(self.path, self.manifest, what)
 
     def _split(self, rows: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         return {name: column.select(rows[column.dtype]) for name, column in self.columns.items()}
@@ -158,11 +134,9 @@ class StoreRows:
     def _require_whole(self) -> None:
         # A read past the end of a mapped file that shrank kills the process (SIGBUS).
         for shard in self.shards:
-            size = shard.mapping.size()
-            if size < shard.size:
-                raise _build_store_error(
-                    self.path, self.manifest, f"'{shard.path.name}' shrank from {shard.size} to {size} bytes"
-                )
+            if (size := shard.mapping.size()) < shard.size:
+                what = f"'{shard.path.name}' shrank from {shard.size} to {size} bytes"
+                raise _build_store_error(self.path, self.manifest, what)
 
 
 def open_store(path: str | os.PathLike[str], *, check: bool = True) -> StoreRows:
@@ -189,15 +163,12 @@ def open_store(path: str | os.PathLike[str], *, check: bool = True) -> StoreRows
         shards = tuple(_open_shard(folder, manifest, entry) for entry in _list_files(manifest))
         by_dtype: dict[str, list[NDArray[Any]]] = {}
         for entry, shard in zip(_list_files(manifest), shards, strict=True):
-            assert isinstance(shard.rows, ArrayRows)
-            assert isinstance(shard.rows.columns, Chunked)
-            by_dtype.setdefault(entry["dtype"], []).extend(shard.rows.columns.chunks)
+            by_dtype.setdefault(entry["dtype"], []).extend(shard.rows.list_columns()[0].chunks)
         groups = {dtype: Chunked(tuple(arrays)) for dtype, arrays in by_dtype.items()}
         lengths = {len(group) for group in groups.values()}
         if lengths != {manifest["rows"]} or {column.dtype for column in columns.values()} != set(groups):
-            raise _build_store_error(
-                folder, manifest, f"it holds {sorted(lengths)} rows, its manifest says {manifest['rows']}"
-            )
+            what = f"it holds {sorted(lengths)} rows, its manifest says {manifest['rows']}"
+            raise _build_store_error(folder, manifest, what)
         for column in columns.values():
             _require_place(column, by_dtype[column.dtype][0].shape[1])
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
@@ -239,14 +210,10 @@ def _list_files(manifest: JsonRecord) -> list[JsonRecord]:
 
 def read_column_entry(entry: JsonRecord) -> StoredColumn:
     """Return the column that an entry of a manifest describes."""
-    levels, ranks = entry["levels"], entry["ranks"]
-    return StoredColumn(
-        **{
-            name: entry[name] for name in ("name", "type", "kind", "dtype", "position", "missing", "minimum", "maximum")
-        },
-        levels=None if levels is None else tuple(levels),
-        ranks=None if ranks is None else np.array(ranks, np.int32),
-    )
+    found = {field.name: entry[field.name] for field in fields(StoredColumn)}
+    found["levels"] = None if found["levels"] is None else tuple(found["levels"])
+    found["ranks"] = None if found["ranks"] is None else np.array(found["ranks"], np.int32)
+    return StoredColumn(**found)
 
 
 def _require_place(column: StoredColumn, width: int) -> None:

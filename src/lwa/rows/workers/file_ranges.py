@@ -11,8 +11,8 @@ import numpy as np
 from lwa.errors import DataError
 from lwa.rows.store.conversion import MissingValues, describe_request, group_by_dtype, write_source
 from lwa.rows.store.encoding import ColumnFacts, find_storage
+from lwa.rows.store.files import STORE_MANIFEST
 from lwa.rows.store.formats import ArrowType, FileHeader, Parquet, ReadBatch
-from lwa.rows.store.manifest import STORE_MANIFEST
 from lwa.rows.store.places import SourceFile, find_files, find_rows_cache, is_url
 from lwa.rows.store.store import StoredColumn, StoreRows, open_store
 from lwa.rows.store.table_source import add_keys

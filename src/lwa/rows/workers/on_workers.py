@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from lwa.errors import DataError, InputError, one_of
 from lwa.executors import Executor, Work
-from lwa.rows.memory import require_size
-from lwa.rows.protocol import Batch
+from lwa.rows.memory import RangedRows, require_positions
+from lwa.rows.passes import unwrap_rows
+from lwa.rows.protocol import Batch, Rows
 from lwa.rows.store.conversion import (
     MISSING_OPTIONS,
     build_empty_error,
@@ -53,29 +54,15 @@ OPEN_RANGES = 128
 
 
 @dataclass(frozen=True, eq=False)
-class FileRangeRows:
-    """Rows in ranges of files, which a process opens one by one: from its machine's cache, or from the source.
-
-    Parameters
-    ----------
-    request, ranges
-        Which columns, and where they are.
-    starts
-        The number of each range's first row, and at the end N.
-    columns
-        By name, as those of a store, over all ranges.
-    dropped
-        Rows of the source that are not here because a value was missing.
-    digest
-        A text that no other rows have.
-    """
+class FileRangeRows(RangedRows):
+    """Rows in ranges of files, which a process opens one by one: from its machine's cache, or from the source."""
 
     request: RangeRequest
     ranges: tuple[FileRange, ...]
-    starts: NDArray[np.int64]
-    columns: dict[str, StoredColumn]
-    dropped: int
-    digest: str
+    starts: NDArray[np.int64]  # the number of each range's first row, and at the end N
+    columns: dict[str, StoredColumn]  # as those of a store, over all ranges
+    dropped: int  # rows of the source that are not here because a value was missing
+    digest: str  # that no other rows have
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -93,11 +80,6 @@ class FileRangeRows:
             put_rows(taken, where, self.open(number).take(positions))
         return taken
 
-    def blocks(self, size: int) -> Iterator[Batch]:
-        """Yield all rows in order, `size` at a time: views of mapped files if possible."""
-        require_size(size)
-        return self.between(0, len(self), size)
-
     def between(self, start: int, stop: int, size: int) -> Iterator[Batch]:
         """Yield rows `start` to `stop` - 1, `size` at a time. Only the ranges that they lie in are opened."""
         for at in range(start, stop, size):
@@ -114,10 +96,7 @@ class FileRangeRows:
 
     def split(self, indices: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
         """Yield, for each range that has some of these rows, its number, which of the indices, and the rows in it."""
-        indices = np.asarray(indices)
-        positions = np.where(indices < 0, indices + len(self), indices)
-        if positions.size and not (positions.min() >= 0 and positions.max() < len(self)):
-            raise IndexError(f"indices run from {indices.min()} to {indices.max()}, but there are {len(self)} rows.")
+        positions = require_positions(np.asarray(indices), len(self))
         order = np.argsort(positions, kind="stable")
         bounds = np.searchsorted(positions[order], self.starts)
         for number in np.flatnonzero(np.diff(bounds)).tolist():
@@ -196,18 +175,10 @@ def join_batches(batches: Sequence[Batch]) -> Batch:
 
 
 @dataclass(frozen=True, eq=False)
-class RowsOnWorkers:
-    """Rows that workers hold. This process takes rows by one task per range. On workers they are `rows`.
+class RowsOnWorkers(RangedRows):
+    """Rows that workers hold. This process takes rows by one task per range."""
 
-    Parameters
-    ----------
-    rows
-        The rows as a worker reads them.
-    executor
-        Whose workers hold them.
-    """
-
-    rows: FileRangeRows
+    rows: FileRangeRows  # as a worker reads them
     executor: Executor
 
     def __len__(self) -> int:
@@ -239,16 +210,9 @@ class RowsOnWorkers:
             put_rows(taken, where, batch)
         return taken
 
-    def blocks(self, size: int) -> Iterator[Batch]:
-        """Yield all rows in order, `size` at a time, in this process: only for what cannot be done on the workers.
-
-        They are requested a few million at a time, so that no more of them wait in memory.
-        """
-        require_size(size)
-        return self.between(0, len(self), size)
-
     def between(self, start: int, stop: int, size: int) -> Iterator[Batch]:
-        """Yield rows `start` to `stop` - 1, `size` at a time."""
+        """Yield rows `start` to `stop` - 1, `size` at a time, in this process: for what workers cannot do."""
+        # A few million are requested at a time, so that no more of them wait in memory.
         together = size * max(1, RANGE_ROWS // size)
         for begin in range(start, stop, together):
             end = min(begin + together, stop)
@@ -256,14 +220,9 @@ class RowsOnWorkers:
             near = [(at + over) / 2 / len(self) for at, over in pieces]
             yield from self.executor.map(Work(read_block, (self.rows,)), pieces, near)
 
-    def __reduce__(self) -> tuple[Callable[[FileRangeRows], FileRangeRows], tuple[FileRangeRows]]:
+    def __reduce__(self) -> tuple[Callable[[Rows], Rows], tuple[Rows]]:
         """Send a worker rows that it can read itself."""
-        return unwrap_range_rows, (self.rows,)
-
-
-def unwrap_range_rows(rows: FileRangeRows) -> FileRangeRows:
-    """Return the rows that a worker has unpickled."""
-    return rows
+        return unwrap_rows, (self.rows,)
 
 
 def locate_range(ranges: Sequence[FileRange], number: int) -> float:
@@ -293,16 +252,8 @@ def read_on_workers(
 ) -> RowsOnWorkers:
     """Return the rows of Parquet files, read by workers: the rows that `convert` writes, bit for bit.
 
-    Parameters
-    ----------
-    where
-        A Parquet file, a folder of them, a pattern or a URL, which all workers can read under this name.
-    executor
-        Whose workers read them, and keep what they read in the cache folder of their machine.
-    columns, missing
-        As in `convert`.
-    progress
-        Whether to show a bar, or the display to show it in.
+    All workers must be able to read `where` under this name: a file, a folder, a pattern or a URL. They keep what they
+    read in the cache folder of their machine. The other arguments are those of `convert`.
     """
     if missing not in MISSING_OPTIONS:
         raise one_of("missing", missing, MISSING_OPTIONS)
