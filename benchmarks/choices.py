@@ -38,7 +38,7 @@ from lwa.rows.passes import visit_rows
 from lwa.subsets import Gaussian, Swap
 from lwa.subsets.chain import SubsetChain
 from lwa.summaries import Curvature, as_summary
-from lwa.targets.calibration import SIDE_BY_SIDE, inverse_factors_in_batch
+from lwa.targets.calibration import SIDE_BY_SIDE, invert_factors_in_batch
 from lwa.targets.reference import find_reference
 from lwa.targets.target import Target
 
@@ -194,7 +194,7 @@ def factors_us(d=10, count=4096):
 
     @jax.jit
     def together(bend):
-        return jax.lax.map(inverse_factors_in_batch, bend.reshape(-1, SIDE_BY_SIDE, d, d))
+        return jax.lax.map(invert_factors_in_batch, bend.reshape(-1, SIDE_BY_SIDE, d, d))
 
     ways = {"lapack": one_by_one, "together": together}
     return {name: median_us(lambda way=way: way(bend), count, repeats=21) for name, way in ways.items()}

@@ -24,7 +24,7 @@ from lwa.summaries import Autocorrelations, Combine, Custom, MinMax, Moments, Qu
 from lwa.summaries.running_sums import compute_running_sums
 from lwa.summaries.summary import NO_STATISTIC
 from lwa.targets import Calibrated
-from lwa.targets.calibration import calibrate, expansion_of
+from lwa.targets.calibration import build_expansion, calibrate
 from lwa.targets.reference import compute_log_posterior, find_reference
 from lwa.targets.target import Target
 
@@ -201,7 +201,7 @@ def test_given_any_window_gradient_and_curvature_are_those_of_all_rows(arma, own
         chain = chain_of(arma, own=own, lead_in=lead_in)
         U = chain.start(range(8))
         given, batch = chain.given(U), to_columns(chain.take(U), np.float64, axis=1)
-        target = Target(layout.model, layout.scored / 150, expansion_of(reference))
+        target = Target(layout.model, layout.scored / 150, build_expansion(reference))
 
         def at(theta, rows, given):
             return target.evaluate(theta, rows, given).total
@@ -344,7 +344,7 @@ def test_nothing_is_traced_again():
     [S0, MinMax(), Moments(3), Custom(lambda y: y.mean()), "auto"],
     ids=["S0", "minmax", "moments", "own", "-"],
 )
-@pytest.mark.filterwarnings("ignore:Each refresh of U moves:lwa.LwaWarning")
+@pytest.mark.filterwarnings("ignore:Each change of the subset moves:lwa.LwaWarning")
 def test_every_summary_runs_with_the_papers_targets(target, summary):
     fit = lwa.sample(
         AR, Y[:3000], subset_size=100, target=target, summary=summary, draws=50, tune=200, chains=2, seed=1,

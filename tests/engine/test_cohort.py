@@ -186,7 +186,7 @@ def check_fresh_terms(move):
     assert sum(checked) > 0
 
 
-@pytest.mark.filterwarnings("ignore:Each refresh of U:lwa.LwaWarning")
+@pytest.mark.filterwarnings("ignore:Each change of the subset:lwa.LwaWarning")
 @pytest.mark.parametrize("move", [Swap(2), Free()], ids=str)
 def test_cached_terms_are_never_stale(move):
     check_fresh_terms(move)

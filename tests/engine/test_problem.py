@@ -9,7 +9,7 @@ import lwa
 from lwa.data.data import lay_out
 from lwa.engine.problem import PilotSubsets, choose_kernel, predict_acceptance
 from lwa.kernels import HMC, Autoregressive, RandomWalk
-from lwa.targets.calibration import expansion_of
+from lwa.targets.calibration import build_expansion
 from lwa.targets.reference import find_reference
 from lwa.targets.target import Given, Target
 
@@ -44,7 +44,7 @@ def test_predicted_acceptance_is_that_of_independent_proposals(rows):
     model = lwa.Model(gamma_terms, lambda theta: -0.005 * jnp.sum(theta**2), jnp.zeros(2))
     with jax.enable_x64(True):
         reference = find_reference(model, lay_out(model, y).full, np.zeros(2), 1)
-        target = Target(model, 1.0, expansion_of(reference))
+        target = Target(model, 1.0, build_expansion(reference))
         known = PilotSubsets(np.broadcast_to(y, (64, *y.shape)), Given(np.zeros((64, 2))), None)
         found = predict_acceptance(target, known, reference, 1)
     rng = np.random.default_rng(2)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lwa.engine.cohort import Moves
 from lwa.engine.recorder import Kept, Recorder, select_kept
-from lwa.run.settings import NO_END
+from lwa.run.budget import NO_LIMIT
 
 CHAINS, D, ROWS = 2, 3, 20
 EXTRA = {"diverging": np.bool_(False), "n_steps": np.int32(0), "energy": np.float64(0)}
@@ -124,7 +124,7 @@ def test_recorder_is_the_brute_force_loop(example, room):
             assert kept.theta.dtype == np.float64
     assert recorder.counts.tolist() == counts
     assert recorder.missing(100) == max(missing)
-    assert recorder.missing(NO_END) == (NO_END - 100) * thinning + max(missing)  # no overflow
+    assert recorder.missing(NO_LIMIT) == (NO_LIMIT - 100) * thinning + max(missing)  # no overflow
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)

@@ -152,7 +152,7 @@ WRONG_DATA = {
     "groups of a list": (
         sequence(ordered=True, groups="g"),
         [{"y": np.zeros(4)}, {"y": np.zeros(4)}],
-        r"data is a list of series, so groups='g' is one too many",
+        r"data is a list of series, which are the groups: leave out groups='g'",
     ),
 }
 

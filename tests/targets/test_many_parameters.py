@@ -7,7 +7,7 @@ import pytest
 
 import lwa
 from lwa.targets import Calibrated
-from lwa.targets.calibration import expansion_of
+from lwa.targets.calibration import build_expansion
 from lwa.targets.reference import find_reference
 from lwa.targets.target import Target
 
@@ -65,7 +65,7 @@ def test_remainders_of_third_order_vanish_as_they_should():
     model, rows = bound.model, bound.rows
     with jax.enable_x64(True):
         reference = find_reference(model, rows, model.ravel(model.init), 1)
-        target = Target(model, 1.0, expansion_of(reference, second_order=True))
+        target = Target(model, 1.0, build_expansion(reference, second_order=True))
         everything = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, -1), rows.take(np.arange(len(rows))))
         away = reference.factor @ np.random.default_rng(2).normal(size=model.dimension)
         sums = [float(target.row_terms(reference.theta + t * away, everything, None).sum()) for t in (0.2, 0.1, 0.05)]

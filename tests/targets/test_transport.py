@@ -17,10 +17,10 @@ from lwa.subsets.leverage import find_leverage
 from lwa.summaries.summary import NO_STATISTIC
 from lwa.targets import Calibrated
 from lwa.targets.calibration import (
+    build_expansion,
     calibrate,
-    expansion_of,
-    inverse_factors,
-    inverse_factors_in_batch,
+    invert_factors,
+    invert_factors_in_batch,
     is_leverage_needed,
 )
 from lwa.targets.reference import find_reference
@@ -79,7 +79,7 @@ def transported(model, data, size, leverage, move=None, second_order=False):
     move = move or Swap(1)
     held = None if second_order else calibrate(model, reference, len(rows) / size, transport=True)
     chain = SubsetChain(rows, NO_STATISTIC, move, Gaussian(), 1.0, size, 1, 64, held, q)
-    return Target(model, len(rows) / size, expansion_of(reference, second_order=second_order)), chain, reference
+    return Target(model, len(rows) / size, build_expansion(reference, second_order=second_order)), chain, reference
 
 
 @pytest.mark.parametrize("absent", [False, True], ids=["full rank", "a level without rows"])
@@ -111,9 +111,9 @@ def test_many_matrices_are_inverted_one_by_one_as_in_a_batch():
         x = np.random.default_rng(2).normal(size=(6, 30, 6))
         bend = jnp.asarray(np.einsum("mij,mik->mjk", x, x)).at[2].add(-50 * jnp.eye(6))
         bend = bend.at[5, 4, 4].set(-1.0)
-        alone, feasible = inverse_factors(bend)
+        alone, feasible = invert_factors(bend)
         assert feasible.tolist() == [True, True, False, True, True, False]
-        together, also = jax.jit(inverse_factors_in_batch)(bend)
+        together, also = jax.jit(invert_factors_in_batch)(bend)
         np.testing.assert_allclose(together, alone, atol=1e-12)
         assert also.tolist() == feasible.tolist()
 

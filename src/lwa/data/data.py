@@ -22,23 +22,23 @@ from lwa.rows.workers.on_workers import RowsOnWorkers
 from lwa.user.progress import Display
 
 FIRST_LEAD_IN = 512
-"""Steps before each segment of a pass over all rows, until it is known how long the model remembers."""
+"""Steps before each segment of a pass over all rows, until the model's memory is measured."""
 SEGMENT = 4
-"""Scored steps of a segment for each step of its lead-in: a pass evaluates a quarter more steps than there are."""
+"""Scored steps per step of lead-in: a pass evaluates a quarter more steps than there are."""
 
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """The rows as units, and the model that scores them. A unit is what a subset holds: a row, a group or a window."""
+    """The rows as units, and the model that scores them. A subset is made of units: rows, groups or windows."""
 
-    given: Model  # as the user wrote it, checked
+    given: Model  # the user's, checked
     model: Model  # the model of units
-    rows: Rows  # as they came
+    rows: Rows  # the user's
     full: Rows  # all rows as units, for passes over everything
     parts: Parts | None = None  # groups, or series
     lead_in: int = 0  # steps before each segment of `full`
-    described: str = ""  # what a model chose when it was bound to the data
-    executor: Executor | None = None  # who computes passes over `rows` and `full`
+    described: str = ""  # what the model chose when it was bound to the data
+    executor: Executor | None = None  # computes passes over `rows` and `full`
 
     @property
     def ordered(self) -> bool:
@@ -47,7 +47,7 @@ class Data:
 
     @property
     def units_in_words(self) -> str:
-        """What units are called in messages."""
+        """The word for units in messages."""
         return "rows" if self.parts is None else "segments" if self.ordered else "groups"
 
     @property
@@ -57,7 +57,7 @@ class Data:
 
     @property
     def series(self) -> Parts:
-        """The groups or series, of data that have them."""
+        """The groups or series; only for data that have them."""
         assert self.parts is not None
         return self.parts
 
@@ -72,43 +72,42 @@ class Data:
 
     @property
     def scored(self) -> int:
-        """What N/n counts: all units, or the steps of a sequence."""
+        """N of N/n: the number of units, or of the steps of a sequence."""
         return len(self.rows) if self.ordered else len(self.full)
 
     def slots(self, n: int) -> int:
-        """Return how many units a subset of size n holds: a window is one."""
+        """Return the number of units in a subset of size n: one if it is a window."""
         return 1 if self.ordered else n
 
     def reads(self, n: int, lead_in: int) -> int:
-        """Return the rows that the log-likelihood reads per subset; of groups on average."""
+        """Return the rows that the log-likelihood reads per subset; the average for groups."""
         if self.parts is None:
             return n
         return n + lead_in if self.ordered else round(n * self.mean_size)
 
     def look_back(self, steps: int) -> "Data":
-        """Return the data with so many steps before each segment of a pass over all rows."""
+        """Return the data with this many steps before each segment of a pass over all rows."""
         segments = build_stretches(self.rows, self.series, SEGMENT * steps, steps)
         return replace(self, full=spread_passes(segments, self.executor), lead_in=steps)
 
     def compute_with(self, executor: Executor | None) -> "Data":
         """Return the data with passes computed by an executor."""
-        return replace(
-            self, rows=spread_passes(self.rows, executor), full=spread_passes(self.full, executor), executor=executor
-        )
+        rows, full = spread_passes(self.rows, executor), spread_passes(self.full, executor)
+        return replace(self, rows=rows, full=full, executor=executor)
 
     @property
     def runs_remotely(self) -> bool:
-        """Whether workers play the cohorts.
+        """Whether workers run the cohorts.
 
-        Not if the model runs in Python, on the user's own thread; nor if each worker holds some of the rows: one that
-        played a cohort would read the whole source for itself.
+        They do not if the model runs in Python, on the user's own thread; nor if each worker holds some of the rows: a
+        worker that ran a cohort would have to read the whole source.
         """
         if self.executor is None or isinstance(self.executor, Serial):
             return False
         return not self.model.in_python and not is_held_by_workers(self.rows)
 
     def require_fits(self, n: int | None) -> None:
-        """Refuse a subset that the data cannot hold."""
+        """Raise `InputError` if a subset is larger than the data."""
         if n is None or n <= self.available:
             return
         most = self.available
@@ -131,10 +130,10 @@ def lay_out(
     executor: Executor | None = None,
     dtype: type[np.floating[Any]] = np.float64,
 ) -> Data:
-    """Return the rows of `data` as the units that the model asks for, and the model, checked on a few of them.
+    """Return the rows of `data` as the units that the model needs, and the model, checked on a few of them.
 
-    Data that were laid out before pass unchanged. `progress` shows how a table on disk is converted. `executor`
-    computes passes. `dtype` is the precision in which the model is tried.
+    `Data` passes unchanged. `progress` shows the conversion of a table on disk, `executor` computes passes, and `dtype`
+    is the precision in which the model is checked.
     """
     if isinstance(data, Data):
         return data if executor is None else data.compute_with(executor)
@@ -142,7 +141,7 @@ def lay_out(
 
 
 def check(data: Data, dtype: type[np.floating[Any]]) -> Data:
-    """Return the data with a model that can be sampled: one that runs in Python if JAX cannot trace it."""
+    """Check the model on a few rows, and return the data with a model that runs in Python if JAX cannot trace it."""
     sizes = len(data.rows) if data.parts is None else int(data.parts.sizes[0])
     first = np.arange(min(max(choose_row_numbers(data.given)), sizes))
     some = data.rows.take(first) if data.parts is None else data.parts.take(data.rows, first)
@@ -168,7 +167,7 @@ def lay_out_units(
         rows, parts = as_rows(data, progress=progress, executor=executor), None
     if model.groups is not None:
         if several:
-            raise InputError(f"data is a list of series, so groups={model.groups!r} is one too many. Leave it out.")
+            raise InputError(f"data is a list of series, which are the groups: leave out groups={model.groups!r}.")
         parts = find_parts(rows, model.groups)
     if model.ordered is False:
         if parts is None:
@@ -182,25 +181,25 @@ def lay_out_units(
 
 
 def require_rows_here(model: Model, data: object, executor: Executor | None) -> None:
-    """Refuse windows and groups of rows that only workers can read."""
+    """Raise `InputError` for windows and groups of rows that only workers can read."""
     if (model.ordered is False and model.groups is None) or not is_read_by_workers(data, executor):
         return
-    asked, what = (f"groups={model.groups!r}", "groups") if model.ordered is False else ("ordered", "windows")
+    asked, what = (f"has groups={model.groups!r}", "groups") if model.ordered is False else ("is ordered", "windows")
     raise InputError(
-        f"The model is one of {asked}, and {what} need rows that this process can read, but workers would hold those "
-        "of Parquet files. Convert them first, with lwa convert SOURCE DESTINATION, and pass DESTINATION, a folder "
+        f"The model {asked}, and {what} need rows that this process can read, but the workers would hold the rows of "
+        "these Parquet files. Convert them first with lwa convert SOURCE DESTINATION, and pass DESTINATION, a folder "
         "that workers can read too."
     )
 
 
 def is_held_by_workers(rows: Rows) -> bool:
-    """Return whether each row comes from the worker that has it."""
+    """Return whether workers hold the rows, each some of them."""
     rows = rows.rows if isinstance(rows, SpreadRows) else rows
     return isinstance(rows.source if isinstance(rows, RecipeRows) else rows, RowsOnWorkers)
 
 
 def is_list_of_series(data: object) -> TypeGuard[Sequence[object]]:
-    """Return whether data are a list of series, and not one series of numbers."""
+    """Return whether data is a list of series, and not one series of numbers."""
     return (
         isinstance(data, list | tuple)
         and len(data) > 0

@@ -84,22 +84,22 @@ class Cohort(Protocol):
     def freeze(self) -> None:
         """End tune: nothing is learnt from here on."""
 
-    def held(self) -> "CohortState":
+    def take_snapshot(self) -> "CohortState":
         """Return what the next moves depend on."""
 
-    def go_on_from(self, held: "CohortState") -> None:
+    def resume_from(self, held: "CohortState") -> None:
         """Take up where another process was."""
 
     def checkpoint(self) -> "CohortState | None":
         """Return where to go back to if a block fails; None if a failed block leaves no way back."""
 
-    def page_in_store(self) -> Any:
+    def get_stored_page(self) -> Any:
         """Return a page as tapes hold it, to see how such are built; None if nothing is written ahead."""
 
-    def stand(self, state: State, moves: int) -> None:
+    def stop_at(self, state: State, moves: int) -> None:
         """Be where tune ended, not to move again."""
 
-    def last_invalid(self) -> NDArray[Any] | None:
+    def find_last_invalid(self) -> NDArray[Any] | None:
         """Return a recent θ′ whose log target was NaN or +inf, if it is known."""
 
     def wait_for_compilation(self) -> None:
@@ -128,7 +128,7 @@ class LocalCohort:
         """`holds` is whether it will be asked what it holds, `begins` whether its tape starts at U."""
         self.problem, self.chains, self.state, self.warming, self.holds = problem, chains, state, warming, holds
         with jax.enable_x64(True):
-            self.draws = blank_page(problem, state, problem.page)
+            self.draws = make_blank_page(problem, state, problem.page)
         self.moves = 0
         self.frozen = problem.tune == 0
         self.ahead = ThreadPoolExecutor(1, thread_name_prefix="lwa-tape")
@@ -178,7 +178,7 @@ class LocalCohort:
     def _adapt_every(self) -> int:
         return min(ADAPT_EVERY, self.problem.page)
 
-    def held(self) -> CohortState:
+    def take_snapshot(self) -> CohortState:
         """What it holds now, copied."""
         at, every = self.moves % self.problem.page, self._adapt_every
         written = self.begun if at else self.ended
@@ -186,18 +186,18 @@ class LocalCohort:
         recent = np.array(self.draws.theta[at - at % every : at])
         return CohortState(self.moves, jax.tree.map(np.array, self.state), written, recent)
 
-    def page_in_store(self) -> Any:
+    def get_stored_page(self) -> Any:
         """A page of the tape that it has in store, to see how such are built."""
         assert self.coming is not None
         self.coming()
         return self.writer.store
 
-    def stand(self, state: State, moves: int) -> None:
+    def stop_at(self, state: State, moves: int) -> None:
         """Be where tune ended, not to move again."""
         self.close()
         self.state, self.moves = state, moves
 
-    def last_invalid(self) -> NDArray[Any] | None:
+    def find_last_invalid(self) -> NDArray[Any] | None:
         """A θ′ of the page at hand whose log target was NaN or +inf; θ itself where a gradient led from there."""
         at = self.moves % self.problem.page or self.problem.page
         invalid = np.asarray(self.draws.info.invalid)[1:at]
@@ -212,7 +212,7 @@ class LocalCohort:
             own = jax.tree.map(lambda leaf: leaf[chain], tuning)
             return np.asarray(self.problem.kernel.propose(noise, own, jnp.asarray(theta))[0])
 
-    def go_on_from(self, held: CohortState) -> None:
+    def resume_from(self, held: CohortState) -> None:
         """Take up where another process was; the page at hand is written again."""
         page, at = self.problem.page, held.moves % self.problem.page
         if self.coming is not None and not self.problem.in_python:
@@ -235,7 +235,7 @@ class LocalCohort:
         self.ended = self.writer.held() if self.holds else None
 
         def write() -> tuple[Entries, Any]:
-            noise = page_noise(self.problem, Purpose.THETA, self.chains, page, self.problem.page)
+            noise = draw_noise_of_page(self.problem, Purpose.THETA, self.chains, page, self.problem.page)
             return self.writer(), noise
 
         return write if self.problem.in_python else self.ahead.submit(write).result
@@ -300,7 +300,7 @@ def begin_cohort(
     given = as_held(subsets.given(U), dtype)
     theta = find_starts(partial(evaluate, problem.target, rows=columns, given=given, counts=counts), chains=chains)
     with jax.enable_x64(True):
-        state = first_state(problem, columns, theta, subsets.given(U), counts)
+        state = build_first_state(problem, columns, theta, subsets.given(U), counts)
     return LocalCohort(problem, chains, U, state, warming, holds=holds)
 
 
@@ -308,7 +308,7 @@ def restore_cohort(problem: Problem, chains: Sequence[int], held: CohortState, *
     """A cohort as it was in another process."""
     cohort = LocalCohort(problem, chains, held.written.U, held.state, holds=True, begins=False)
     cohort.frozen = frozen
-    cohort.go_on_from(held)
+    cohort.resume_from(held)
     return cohort
 
 
@@ -341,11 +341,11 @@ def warm_up(problem: Problem, chains: int) -> None:
         weighed = subsets.leverage is not None
         theta = np.zeros((chains, d), problem.dtype)
         counts = np.zeros((chains, subsets.n)) if weighed else None
-        state = first_state(problem, zeros(rows(subsets.n), (chains,)), theta, zeros(given, (chains,)), counts)
+        state = build_first_state(problem, zeros(rows(subsets.n), (chains,)), theta, zeros(given, (chains,)), counts)
         tape = Tape(
             slots=np.zeros((page, chains, k), np.int32),
             rows=zeros(rows(k), (page, chains)),
-            noise=page_noise(problem, Purpose.WARM_UP, range(chains), 0, page),
+            noise=draw_noise_of_page(problem, Purpose.WARM_UP, range(chains), 0, page),
             gain=np.zeros((page, chains), problem.dtype),
             given=zeros(given, (page, chains)),
             counts=np.zeros((page, chains, k)) if weighed else None,
@@ -354,11 +354,11 @@ def warm_up(problem: Problem, chains: int) -> None:
         if problem.tune:
             path = jax.device_put(np.zeros((min(ADAPT_EVERY, page), chains, d), problem.dtype))
             adapt(state.tuning, path, 1.0, problem.kernel)
-        room = blank_page(problem, state, page)
+        room = make_blank_page(problem, state, page)
         play(state, room, tape, 0, 0, target=problem.target, kernel=problem.kernel)  # called as cohorts do
 
 
-def first_state(problem: Problem, rows: Any, theta: Any, given: Given | None, counts: Any) -> State:
+def build_first_state(problem: Problem, rows: Any, theta: Any, given: Given | None, counts: Any) -> State:
     """Every chain at its start, with its subset's rows on the device, or as NumPy's arrays where Python reads them."""
     if problem.in_python:
         rows, theta, counts = jax.tree.map(np.array, (rows, theta, counts))  # `play_on_host` writes on them
@@ -375,7 +375,7 @@ def copy_to_device(leaf: Array) -> Array:
     return jax.device_put(np.array(leaf)) if jax.default_backend() == "cpu" else jnp.copy(leaf)
 
 
-def blank_page(problem: Problem, state: State, moves: int) -> Draw:
+def make_blank_page(problem: Problem, state: State, moves: int) -> Draw:
     """Room for the draws of so many moves. NumPy's zeros: those of JAX are a program to compile for every shape."""
     shape = (moves, len(state.theta))
     extra = {name: np.zeros(shape, zero.dtype) for name, zero in problem.kernel.extra().items()}
@@ -384,7 +384,7 @@ def blank_page(problem: Problem, state: State, moves: int) -> Draw:
     return page if problem.in_python else jax.device_put(page)
 
 
-def page_noise(problem: Problem, purpose: Purpose, names: Sequence[int], page: int, moves: int) -> Any:
+def draw_noise_of_page(problem: Problem, purpose: Purpose, names: Sequence[int], page: int, moves: int) -> Any:
     """The randomness of a page, `(moves, chains, ...)`. NumPy's generators need no compilation."""
     d = problem.target.model.dimension
     drawn = [

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from lwa.algorithm import Subset, Tape
 from lwa.backend.random import Purpose, generator
-from lwa.engine.cohort import Cohort, blank_page, first_state, page_noise
+from lwa.engine.cohort import Cohort, build_first_state, draw_noise_of_page, make_blank_page
 from lwa.engine.problem import Problem
 from lwa.engine.recorder import sum_or_any
 from lwa.kernels.kernel import ADDED_UP, MoveInfo, acceptance_probability, accepts
@@ -28,7 +28,7 @@ from lwa.targets.reference import compute_log_posterior
 from lwa.targets.target import Given, as_held
 
 
-class Corrected(NamedTuple):
+class Correction(NamedTuple):
     """What came of one surrogate transition of each chain; arrays are `(chains, ...)`."""
 
     theta: NDArray[np.float64]
@@ -95,21 +95,21 @@ class Surrogate:
         self.refreshed, self.distance = self._each((page.accepted.mean(0), page.distance[-1]))
         columns = self._each(to_columns(subsets.take(self.U), problem.dtype, axis=1))
         given, counts = self._each((as_held(subsets.given(self.U), problem.dtype), subsets.counts(self.U)))
-        state = first_state(problem, columns, self.theta, given, counts)
+        state = build_first_state(problem, columns, self.theta, given, counts)
         state = state._replace(tuning=jax.tree.map(jnp.array, self.tuning))  # `play` takes the state's memory over
         before = np.asarray(state.terms.log_density)
-        room = blank_page(problem, state, self.steps)
+        room = make_blank_page(problem, state, self.steps)
         state, made = problem.play(
             state, room, self._tape(given), 0, self.steps, target=problem.target, kernel=problem.kernel
         )
-        self.evaluations, self.extra = total_info(jax.tree.map(np.asarray, made.info))
+        self.evaluations, self.extra = sum_info(jax.tree.map(np.asarray, made.info))
         with np.errstate(invalid="ignore"):  # -inf both times where U is infeasible: NaN, so that it is refused
             return np.asarray(state.theta), before - np.asarray(state.terms.log_density)
 
     def _tape(self, given: Given | None) -> Tape:
         """K moves during which no row comes in."""
         problem, shape = self.problem, (self.steps, len(self.names))
-        noise = jax.device_put(page_noise(problem, self.streams.theta, self.names, self.done, self.steps))
+        noise = jax.device_put(draw_noise_of_page(problem, self.streams.theta, self.names, self.done, self.steps))
         none = to_columns(problem.subsets.rows.take(np.empty(0, np.int64)), problem.dtype)
         rows = jax.tree.map(lambda leaf: jnp.zeros((*shape, *leaf.shape), leaf.dtype), none)
         still = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.steps, *leaf.shape)), given)
@@ -121,7 +121,7 @@ class Surrogate:
         log_surrogate: NDArray[np.float64],
         old: NDArray[np.float64],
         new: NDArray[np.float64],
-    ) -> Corrected:
+    ) -> Correction:
         """Accept or refuse by the full posterior, `old` at θ and `new` at θ′."""
         log_u = np.array([self._decision(name) for name in self.names])
         with np.errstate(invalid="ignore"):
@@ -129,7 +129,7 @@ class Surrogate:
         accept = np.asarray(accepts(jnp.asarray(log_u), jnp.asarray(log_ratio)))
         self.theta = np.where(accept[:, None], proposed, self.theta)
         self.done += 1
-        return Corrected(
+        return Correction(
             theta=self.theta.astype(np.float64), log_posterior=np.where(accept, new, old),
             acceptance=np.asarray(acceptance_probability(jnp.asarray(log_ratio))), accepted=accept,
             refreshed=self.refreshed, distance=self.distance, evaluations=self.evaluations, extra=self.extra,
@@ -140,7 +140,7 @@ class Surrogate:
         return float(np.log(generator(self.problem.seed, self.streams.decision, name, self.done).random()))
 
 
-def total_info(info: MoveInfo) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
+def sum_info(info: MoveInfo) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
     """What K moves read and what the kernel has to say of them, from arrays `(K, ...)`."""
     extra = {
         name: sum_or_any(name, values.sum(0, dtype=np.int64)) if name in ADDED_UP else values[-1]
@@ -160,7 +160,7 @@ def build_surrogates(cohorts: Sequence[Cohort], steps: int) -> list[Surrogate]:
 
 def correct(
     surrogates: Sequence[Surrogate], problem: Problem, values: list[NDArray[np.float64]] | None
-) -> tuple[list[Corrected], list[NDArray[np.float64]]]:
+) -> tuple[list[Correction], list[NDArray[np.float64]]]:
     """One surrogate transition of every chain, for one pass over the rows (two for the first)."""
     model, rows = problem.target.model, problem.full
     with jax.enable_x64(True):

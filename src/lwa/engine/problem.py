@@ -156,7 +156,7 @@ def move_to_device(problem: Problem, chains: int) -> Problem:
     cohort = choose_cohort_kind(problem, chains)
     if cohort is None:
         return problem
-    subsets = replace(problem.subsets, page=cohort.page_for(problem, chains))
+    subsets = replace(problem.subsets, page=cohort.choose_page(problem, chains))
     return replace(problem, subsets=subsets, device_cohort=cohort)
 
 

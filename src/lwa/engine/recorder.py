@@ -84,7 +84,7 @@ class Recorder:
         last = slice(every - 1 - opened, None, every)
         acceptance = np.rint(moves.acceptance * 2.0**32)
         counts = [moves.refreshed, moves.ends, moves.evaluations, *(moves.extra[name] for name in self.added)]
-        since: Sequence[Any] = [1, acceptance, *counts]
+        since: Sequence[Any] | NDArray[np.int64] = [1, acceptance, *counts]
         if every > 1:
             all_counts = np.stack([np.ones_like(moves.evaluations), acceptance, *counts]).astype(np.int64)
             running = all_counts.cumsum(axis=1) + self.open[:, None, own]
@@ -178,12 +178,14 @@ def sum_or_any(name: str, total: NDArray[np.int64]) -> NDArray[Any]:
 def select_kept(recorder: Recorder, dimension: int, most: int, extra: Mapping[str, np.generic]) -> Kept:
     """The draws that every chain has, `most` at the most."""
     length = min(most, recorder.held)
-    return recorder.between(0, length) if length else blank_draws(len(recorder.counts), dimension, extra)
+    return recorder.between(0, length) if length else make_blank_draws(len(recorder.counts), dimension, extra)
 
 
-def blank_draws(chains: int, dimension: int, extra: Mapping[str, np.generic]) -> Kept:
+def make_blank_draws(chains: int, dimension: int, extra: Mapping[str, np.generic]) -> Kept:
     """No draws, in the shape that draws have."""
     none = np.empty((chains, 0))
-    told = {name: none.astype(zero.dtype) for name, zero in extra.items()}
-    values = [none, none, none.astype(bool), none, none, none.astype(np.int64)]
-    return Kept(np.empty((chains, 0, dimension)), *values, extra=told)
+    return Kept(
+        theta=np.empty((chains, 0, dimension)), lp=none, acceptance_rate=none, accepted=none.astype(bool),
+        subset_accepted=none, subset_distance=none, n_rows_read=none.astype(np.int64),
+        extra={name: none.astype(zero.dtype) for name, zero in extra.items()},
+    )  # fmt: skip

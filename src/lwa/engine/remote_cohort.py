@@ -36,8 +36,8 @@ class RemoteCohort:
     def __init__(self, cohort: LocalCohort, executor: Executor, near: float) -> None:
         self.problem, self.chains, self.executor, self.near = cohort.problem, cohort.chains, executor, near
         self.frozen = cohort.frozen
-        self.last = cohort.held()
-        self.page = jax.tree.map(np.empty_like, cohort.page_in_store())
+        self.last = cohort.take_snapshot()
+        self.page = jax.tree.map(np.empty_like, cohort.get_stored_page())
         self.name = ""
         self.invalid: NDArray[Any] | None = None
         cohort.close()
@@ -63,23 +63,23 @@ class RemoteCohort:
         """End of tune."""
         self.frozen = True
 
-    def held(self) -> CohortState:
+    def take_snapshot(self) -> CohortState:
         """What it holds now."""
         return self.last
 
-    def go_on_from(self, held: CohortState) -> None:
+    def resume_from(self, held: CohortState) -> None:
         """Take up where another process was."""
         self.last, self.name = held, ""
 
-    def page_in_store(self) -> Any:
+    def get_stored_page(self) -> Any:
         """A page as tapes have it in store, to see how such are built."""
         return self.page
 
-    def stand(self, state: Any, moves: int) -> None:
+    def stop_at(self, state: Any, moves: int) -> None:
         """Be where tune ended, not to move again."""
         self.last = self.last._replace(state=state, moves=moves)
 
-    def last_invalid(self) -> NDArray[Any] | None:
+    def find_last_invalid(self) -> NDArray[Any] | None:
         """A θ′ of the last segment whose log target was NaN or +inf."""
         return self.invalid
 
@@ -118,8 +118,8 @@ def play_segment(
         at_hand.freeze()
     moves = at_hand.run(stop)
     now = uuid.uuid4().hex
-    invalid = at_hand.last_invalid() if np.any(moves.invalid) else None
-    segment = Segment(moves, at_hand.held(), now, invalid)
+    invalid = at_hand.find_last_invalid() if np.any(moves.invalid) else None
+    segment = Segment(moves, at_hand.take_snapshot(), now, invalid)
     with _COHORTS_LOCK:
         _PLAYING[chains[0]] = now, at_hand
     return segment

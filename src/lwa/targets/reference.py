@@ -1,8 +1,8 @@
 """The reference point and the derivatives of all rows there: θ̂, g_N = Σ ∇ℓ_k(θ̂) and H_N = -Σ ∇²ℓ_k(θ̂).
 
-Newton's method climbs log p(θ) + Σ ℓ_k(θ), first on growing subsets, where steps are cheap, then on all rows, streamed,
-with float64 sums. It stops when the next step is small against the posterior's own width, not against zero. So θ̂ is in
-the bulk after few passes.
+Newton's method maximises log p(θ) + Σ ℓ_k(θ), first on growing subsets, where steps are cheap, then on all rows, with
+float64 sums over a stream. It stops when the next step is small compared with the posterior's width, so a few passes
+are enough to bring θ̂ into the bulk.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,22 +27,22 @@ from lwa.rows.passes import count_unit_rows, floor_power_of_two, map_pieces
 from lwa.rows.units import AnyBatch
 
 POSTERIOR_EVALUATIONS = 2**20
-"""Most rows × θ in one compiled evaluation: 8 MiB per temporary array."""
+"""The largest number of rows × θ in one compiled evaluation: 8 MiB per temporary array."""
 FIRST_MODE_ROWS = 2_000
 """Rows of the first subset; each next one has ten times as many."""
 MOST_MODE_ROWS = 2**18
 """Rows of the largest subset: it is held in memory, which must not grow with N, and larger ones save no pass."""
 FEWEST_UNITS = 8
-"""Units of the first subset, at least."""
+"""The smallest number of units in the first subset."""
 CLOSE_ENOUGH = 0.01
 """Newton decrement, in posterior sds, at which θ̂ is safely in the bulk."""
 MOST_STEPS = 100
 SLOW_STEPS = 5
-"""Near a mode each Newton step squares the distance. So many steps in a row that only shorten it by a constant factor
-run towards a mode at infinity, as in perfect separation, however short they are against a posterior sd that grows too.
-"""
+"""Near a mode each Newton step squares the distance. This many steps in a row that only shorten it by a constant factor
+run towards a mode at infinity, as in perfect separation, even if they are short compared with a posterior sd that grows
+with them."""
 THETAS_AT_ONCE = 2048
-"""θ whose distances are computed together, in a processor's cache."""
+"""θ whose distances are computed together, within a processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Reference:
 
     @property
     def precision(self) -> NDArray[np.float64]:
-        """H_N and the prior's: the inverse covariance of the Gaussian approximation."""
+        """H_N plus the prior's curvature: the inverse covariance of the Gaussian approximation."""
         return self.curvature + self.prior_curvature
 
     @cached_property
@@ -71,7 +71,7 @@ class Reference:
         return np.linalg.cholesky(self.precision).T
 
     def furthest(self, theta: Float[np.ndarray, "... d"]) -> float:
-        """Return the largest distance from θ̂ among many θ, in posterior sds; some at a time, in θ's precision."""
+        """Return the largest distance from θ̂ among many θ, in posterior sds, computed in θ's precision."""
         flat, worst = theta.reshape(-1, theta.shape[-1]), 0.0
         centre, across = self.theta.astype(theta.dtype), self.whitening.T.astype(theta.dtype)
         for start in range(0, len(flat), THETAS_AT_ONCE):
@@ -81,9 +81,9 @@ class Reference:
 
 
 def sum_all_rows(model: Model, rows: Rows, theta: NDArray[np.float64]) -> NumpySums:
-    """Return the sums over all rows, from one pass: those of each piece, added in order."""
-    pieces = map_pieces(rows, sum_piece, block_size(rows), shared=(model,), own=(theta,), here=model.in_python)
-    return reduce(add_sums, pieces)
+    """Return the sums over all rows from one pass, which adds those of pieces in order."""
+    here = model.in_python
+    return reduce(add_sums, map_pieces(rows, sum_piece, block_size(rows), shared=(model,), own=(theta,), here=here))
 
 
 def sum_piece(model: Model, theta: NDArray[np.float64], start: int, blocks: Iterable[AnyBatch]) -> NumpySums:
@@ -99,10 +99,7 @@ def add_sums(one: NumpySums, other: NumpySums) -> NumpySums:
 def sum_batches(
     model: Model, batches: Iterable[AnyBatch], theta: NDArray[np.float64], counts: NDArray[np.float64] | None = None
 ) -> NumpySums:
-    """Return sums over batches of at most `block_size` rows, added in order in float64.
-
-    Each row counts once, or `counts` times.
-    """
+    """Return float64 sums over batches of at most `block_size` rows; each row counts once, or `counts` times."""
     likelihood, d, start = find_likelihood(model), len(theta), 0
     total = Sums(np.zeros(()), np.zeros(d), np.zeros((d, d)))
     for batch in batches:
@@ -113,13 +110,7 @@ def sum_batches(
 
 
 def require_derivatives(model: Model, one: AnyBatch) -> None:
-    """Refuse a model that JAX cannot differentiate twice, before any pass over the rows.
-
-    Raises
-    ------
-    ModelError
-        With JAX's reason, and the targets that need no derivatives.
-    """
+    """Raise `ModelError`, before any pass over the rows, if JAX cannot differentiate the model twice."""
     if fault := find_not_differentiable(model, one, lambda function: jax.jacfwd(jax.grad(function))):
         name, reason = fault
         raise ModelError(
@@ -130,13 +121,7 @@ def require_derivatives(model: Model, one: AnyBatch) -> None:
 
 
 def require_gradients(model: Model, one: AnyBatch, kernel: str) -> None:
-    """Refuse a model that JAX cannot differentiate once, as some kernels need whatever the target.
-
-    Raises
-    ------
-    ModelError
-        With JAX's reason, and a kernel that needs no gradient.
-    """
+    """Raise `ModelError` if JAX cannot differentiate the model once, which some kernels need for every target."""
     if fault := find_not_differentiable(model, one, jax.grad):
         name, reason = fault
         raise ModelError(
@@ -148,7 +133,7 @@ def require_gradients(model: Model, one: AnyBatch, kernel: str) -> None:
 def find_not_differentiable(
     model: Model, one: AnyBatch, derivative: Callable[[Callable[[Array], Array]], Callable[[Array], Array]]
 ) -> tuple[str, str] | None:
-    """Return which of a model's functions has no such derivative, and JAX's reason; None if both have one."""
+    """Return the name of the model's function that has no such derivative, and JAX's reason; None if both have one."""
     theta = jnp.asarray(model.ravel(model.init))
     functions: dict[str, Callable[[Array], Array]] = {
         "log_likelihood": lambda theta: model.log_likelihood(model.unravel(theta), one).sum(),
@@ -163,7 +148,7 @@ def find_not_differentiable(
 
 
 def require_curved(model: Model, found: NumpySums) -> None:
-    """Refuse a log-likelihood that depends on a parameter but has no second derivative in it."""
+    """Raise `ModelError` if the log-likelihood depends on a parameter but has no second derivative in it."""
     flat = (np.asarray(found.curvature) == 0).all(1) & (np.asarray(found.gradient) != 0)
     if flat.any():
         names = ", ".join(name for name, is_flat in zip(model.scalar_names, flat, strict=True) if is_flat)
@@ -175,7 +160,7 @@ def require_curved(model: Model, found: NumpySums) -> None:
 
 
 def require_finite_derivatives(model: Model, theta: NDArray[np.float64], found: NumpySums, prior: NumpySums) -> None:
-    """Refuse derivatives that are NaN or infinite at a θ with a finite log posterior."""
+    """Raise `ModelError` if derivatives are NaN or infinite at a θ with a finite log posterior."""
     if np.isfinite(found.value + prior.value):
         for name, sums in (("log_likelihood", found), ("log_prior", prior)):
             if not (np.isfinite(sums.gradient).all() and np.isfinite(sums.curvature).all()):
@@ -191,17 +176,14 @@ def find_reference(
 ) -> Reference:
     """Find θ̂ by Newton's method, on subsets first, then on all rows.
 
-    Raises
-    ------
-    ModelError
-        If Newton's method does not converge, or the data do not identify a direction.
+    Raise `ModelError` if the method does not converge, or if the data do not identify a direction.
     """
     N, theta = len(rows), start
     size = max(FEWEST_UNITS, FIRST_MODE_ROWS // count_unit_rows(rows))
     while 10 * size <= N and size * count_unit_rows(rows) <= MOST_MODE_ROWS:
         drawn = np.sort(generator(seed, Purpose.REFERENCE, size).choice(N, size, replace=False))
         few = split_into_blocks(rows.take(drawn))
-        with suppress(ModelError):  # a few rows may be separated though all are not: then the next start here too
+        with suppress(ModelError):  # a few rows may be separated although all are not: then keep the same start
             theta = climb_to_mode(model, partial(sum_batches, model, few), theta, enough=0.3)[0]
         size *= 10
     passes = 0
@@ -218,7 +200,7 @@ def find_reference(
 
 
 def expand_at(model: Model, rows: Rows, theta: NDArray[np.float64]) -> Reference:
-    """Return the expansion at a point that a user knows to be in the bulk, from one pass."""
+    """Return the expansion at a point in the bulk that the user gave, from one pass."""
     found = sum_all_rows(model, rows, theta)
     prior = find_likelihood(model).sum_prior(theta)
     if not np.isfinite(found.value + prior.value):
@@ -232,10 +214,10 @@ def expand_at(model: Model, rows: Rows, theta: NDArray[np.float64]) -> Reference
 def climb_to_mode(
     model: Model, sums: Callable[[NDArray[np.float64]], NumpySums], theta: NDArray[np.float64], enough: float
 ) -> tuple[NDArray[np.float64], NumpySums, NumpySums]:
-    """Climb log p + Σ ℓ_k, given by `sums`, until the next Newton step is shorter than `enough` posterior sds.
+    """Maximise log p + Σ ℓ_k, given by `sums`, until the next Newton step is shorter than `enough` posterior sds.
 
-    Steps that do not increase the log target are halved. Directions of negative curvature are climbed as if it were
-    positive: on the way, not at the end, that is as good a guess as any.
+    Steps that do not increase the log target are halved. Negative curvature is taken as positive: far from the mode
+    that is as good a guess as any.
     """
     best, step, here, decrement, slow = -np.inf, np.zeros_like(theta), theta, np.inf, 0
     sds = np.zeros_like(theta)  # the last step in units of the parameters' own sds
@@ -279,7 +261,7 @@ def climb_to_mode(
 
 
 def require_identified(model: Model, theta: NDArray[np.float64], precision: NDArray[np.float64]) -> None:
-    """Refuse a curvature that is not positive definite, naming the direction along which it is not."""
+    """Raise `ModelError` if the curvature is not positive definite; it names the direction along which it is not."""
     scale = np.sqrt(np.abs(np.diag(precision)))
     scale = np.where(scale > 0, scale, 1.0)
     bend, axes = np.linalg.eigh(precision / np.outer(scale, scale))
@@ -297,7 +279,7 @@ def require_identified(model: Model, theta: NDArray[np.float64], precision: NDAr
 
 
 def compute_log_posterior(model: Model, rows: Rows, thetas: Float[np.ndarray, "M d"]) -> Float64[np.ndarray, " M"]:
-    """Return log π of each θ up to a constant, from one streamed pass in float64; -inf instead of NaN and infinity."""
+    """Return log π of each θ up to a constant, from one pass in float64; -inf instead of NaN and infinity."""
     thetas = thetas.astype(np.float64)
     total = find_likelihood(model).compute_log_priors(thetas)
     length = count_unit_rows(rows)

@@ -1,6 +1,6 @@
-"""The ladder of targets: what θ is scored by, given U.
+"""The ladder of targets: the log density of θ given a subset U.
 
-| name             | log target given U    | what is left                                   |
+| name             | log target given U    | what differs from the full posterior           |
 |------------------|-----------------------|------------------------------------------------|
 | `"subposterior"` | log p + Σ_U ℓ_k       | the paper as written: as wide as n rows' own   |
 | `"powered"`      | log p + (N/n) Σ_U ℓ_k | right spread, centred on the subset's own mode |
@@ -10,11 +10,14 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jaxtyping import PyTree
+from numpy.typing import DTypeLike, NDArray
 
 from lwa.errors import InputError, one_of
 from lwa.models.model import Model
@@ -22,17 +25,17 @@ from lwa.rows.slots import put
 from lwa.user.validate import is_real, require_bool
 
 WRITTEN_OUT = 16
-"""Up to so many parameters, a product with a matrix takes less than calling a library for it."""
+"""Up to this many parameters, a product with a matrix takes less time than a call of a library for it."""
 
 
 class TargetChoice(ABC):
-    """A rung of the ladder as a user chooses it: `Calibrated(...)`, `Powered()` or `Subposterior()`."""
+    """The target that a user chooses: `Calibrated(...)`, `Powered()` or `Subposterior()`."""
 
     name: ClassVar[str]
 
     @abstractmethod
     def power(self, n: int, N: int) -> float:
-        """Return w, what each of n rows out of N counts for."""
+        """Return w, the weight of each of n rows out of N."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +67,13 @@ class Calibrated(TargetChoice):
 
     transport: bool | Literal["auto", "second_order"] = "auto"
     leverage: bool | Literal["auto"] = "auto"
-    reference: Any = None
+    reference: PyTree = None
     tolerance: float = 0.02
 
     name: ClassVar[str] = "calibrated"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
+        """Check the arguments."""
         if self.transport not in ("auto", "second_order"):
             require_bool("transport", self.transport, also=", 'auto' or 'second_order'")
         if self.leverage != "auto":
@@ -108,7 +111,7 @@ class Subposterior(TargetChoice):
 
 
 SHORTHAND: dict[str, type[TargetChoice]] = {kind.name: kind for kind in (Calibrated, Powered, Subposterior)}
-"""Names that stand for a target with its defaults."""
+"""Names for the targets with their defaults."""
 
 
 def as_target(target: object) -> tuple[TargetChoice, bool]:
@@ -121,25 +124,25 @@ def as_target(target: object) -> tuple[TargetChoice, bool]:
 
 
 class Expansion(NamedTuple):
-    """What all N rows say at the reference point θ̂, and how far from it the target reaches."""
+    """Derivatives of all N rows at the reference point θ̂, and how far from it the target reaches."""
 
     theta: Array  # θ̂
     gradient: Array  # g_N = Σ_{all} ∇ℓ_k(θ̂)
     whitening: Array  # V with Vᵀ V = (F Fᵀ)⁻¹: ‖V δ‖ counts sds
-    radius: Array  # beyond so many of them the target is zero: a logarithmic tail does not outweigh the linear term
-    share: Array | None = None  # of the rows in each entry of V δ, H_N = Vᵀ share V, where it takes the place of U's
+    radius: Array  # beyond this many sds the target is zero: there the linear term would outweigh a logarithmic tail
+    share: Array | None = None  # of the rows in each entry of V δ, H_N = Vᵀ share V, if it replaces U's curvature
 
 
 class Given(NamedTuple):
-    """What the calibrated target must know of U besides its rows."""
+    """What the calibrated target needs of U besides its rows."""
 
-    slope: Any  # (d,)    g_N - w A_Uᵀ Σ_U c_k ∇ℓ_k(θ̂), float64
-    transport: Any = None  # (d, d)  A_U, with A_Uᵀ H_U A_U = H_N; the identity where there is none
-    feasible: Any = None  # ()      whether H_U is positive definite; else U scores nothing and θ holds still
+    slope: Array | NDArray[np.float64]  # (d,)    g_N - w A_Uᵀ Σ_U c_k ∇ℓ_k(θ̂), float64
+    transport: Array | NDArray[np.floating] | None = None  # (d, d)  A_U, with A_Uᵀ H_U A_U = H_N; None for the identity
+    feasible: Array | NDArray[np.bool_] | None = None  # ()      whether H_U is positive definite; else θ does not move
 
 
 class Terms(NamedTuple):
-    """The log target given U at one θ, term by term, so that a refresh touches only the rows that changed."""
+    """The log target given U at one θ, term by term, so that a refresh evaluates only the rows that changed."""
 
     prior: Array  # ()    log p(θ)
     rows: Array  # (n,)  log f(Y_k|θ)
@@ -147,68 +150,62 @@ class Terms(NamedTuple):
 
     @property
     def invalid(self) -> Array:
-        """Whether the log target is NaN or +inf: no density is."""
+        """Whether the log target is NaN or +inf, which no density is."""
         return ~(self.total < jnp.inf)
 
     @property
     def log_density(self) -> Array:
-        """The log target; -inf where it is invalid, so that such a θ is never entered and always left."""
+        """The log target; -inf if it is invalid, so that a chain never enters such a θ and always leaves it."""
         return jnp.where(self.invalid, -jnp.inf, self.total)
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Target:
-    """log p(θ) + w Σ_{k∈U} log f(Y_k|θ), and for `"calibrated"` the linear term of all rows in place of U's own.
+    """log p(θ) + w Σ_{k∈U} log f(Y_k|θ); `"calibrated"` replaces U's linear term by that of all rows.
 
-    Written out, with δ = θ - θ̂ and a remainder R_k(δ) = ℓ_k(θ̂+δ) - ℓ_k(θ̂) - ⟨∇ℓ_k(θ̂), δ⟩ from the subset alone,
+    With δ = θ - θ̂ and a remainder R_k(δ) = ℓ_k(θ̂+δ) - ℓ_k(θ̂) - ⟨∇ℓ_k(θ̂), δ⟩ from the subset alone, it is
 
         log p + ⟨g_N, δ⟩ + w Σ_U R_k(A δ)
             =  log p + w Σ_U ℓ_k(θ̂ + A δ) + ⟨g_N - w Aᵀ Σ_U ∇ℓ_k(θ̂), δ⟩ + a constant given U:
 
-    the powered target, transported by A and tilted. A and the tilt depend on U alone, so the U chain brings them along.
+    the powered target, transported by A and tilted. A and the tilt depend on U alone, so the U chain computes them.
 
     With many parameters A costs more than a move of θ. Then rows are expanded to second order instead, with remainders
-    T_k(δ) = R_k(δ) - ½ δᵀ ∇²ℓ_k(θ̂) δ from two derivatives along δ alone, and U has nothing to bring along:
+    T_k(δ) = R_k(δ) - ½ δᵀ ∇²ℓ_k(θ̂) δ from two derivatives along δ alone, and the U chain computes nothing for θ:
 
         log p + ⟨g_N, δ⟩ - ½ δᵀ H_N δ + w Σ_U T_k(δ).
 
-    Where rows are drawn with probabilities q_k, every sum over U counts them c_k = 1/(N q_k) times.
+    If rows are drawn with probabilities q_k, every sum over U counts them c_k = 1/(N q_k) times.
     """
 
     model: Model = field(metadata={"static": True})
     power: float | Array  # w
     expansion: Expansion | None = None
 
-    def evaluate(self, theta: Array, rows: Any, given: Given | None = None, counts: Array | None = None) -> Terms:
-        """All n terms at θ; `rows` has its slots on the last axis, `counts` are the c_k."""
-        return self.summed(theta, self.model.log_prior_at(theta), self.row_terms(theta, rows, given), given, counts)
+    def evaluate(self, theta: Array, rows: PyTree, given: Given | None = None, counts: Array | None = None) -> Terms:
+        """Return all n terms at θ; `rows` has its slots on the last axis, `counts` are the c_k."""
+        return self.sum_terms(theta, self.model.log_prior_at(theta), self.row_terms(theta, rows, given), given, counts)
 
     def refresh(
-        self,
-        terms: Terms,
-        theta: Array,
-        slots: Array,
-        incoming: Any,
-        rows: Any,
-        given: Given | None = None,
-        counts: Array | None = None,
-    ) -> Terms:
-        """The terms at the same θ after `incoming` took `slots` of U, now `rows`: what was cached there is stale.
+        self, terms: Terms, theta: Array, slots: Array, incoming: PyTree, rows: PyTree, given: Given | None = None,
+        counts: Array | None = None
+    ) -> Terms:  # fmt: skip
+        """Return the terms at the same θ after `incoming` took `slots` of U, now `rows`: those cached there are stale.
 
-        Where U transports θ, another U puts it elsewhere, and all terms are.
+        If U transports θ, a new U transports it elsewhere, so all cached terms are stale.
         """
         if slots.shape[-1] == 0:
             return terms
         if given is not None and given.transport is not None:
             return self.evaluate(theta, rows, given, counts)
         values = put(slots, self.row_terms(theta, incoming, given), terms.rows)
-        return self.summed(theta, terms.prior, values, given, counts)
+        return self.sum_terms(theta, terms.prior, values, given, counts)
 
-    def row_terms(self, theta: Array, rows: Any, given: Given | None) -> Array:
-        """ℓ_k(θ̂ + A_U δ) of each row, or T_k(δ)."""
+    def row_terms(self, theta: Array, rows: PyTree, given: Given | None) -> Array:
+        """Return ℓ_k(θ̂ + A_U δ) of each row, or T_k(δ)."""
         if self.expansion is None or self.expansion.share is None:
-            return self.model.log_likelihood_at(self.transported(theta, given), rows)
+            return self.model.log_likelihood_at(self.transport(theta, given), rows)
         here = self.expansion.theta.astype(theta.dtype)
         away = (theta - self.expansion.theta).astype(theta.dtype)
 
@@ -221,29 +218,29 @@ class Target:
         (value, slope), (_, bend) = jax.jvp(with_slope, (here,), (away,))
         return terms(here + away) - value - slope - bend / 2
 
-    def transported(self, theta: Array, given: Given | None) -> Array:
-        """θ̂ + A_U δ."""
+    def transport(self, theta: Array, given: Given | None) -> Array:
+        """Return θ̂ + A_U δ, or θ if nothing transports it."""
         if self.expansion is None or given is None or given.transport is None:
             return theta
         away = (theta - self.expansion.theta).astype(theta.dtype)
         return (self.expansion.theta + given.transport @ away).astype(theta.dtype)
 
-    def summed(self, theta: Array, prior: Array, rows: Array, given: Given | None, counts: Array | None) -> Terms:
-        """The log target from its terms, in float64."""
+    def sum_terms(self, theta: Array, prior: Array, rows: Array, given: Given | None, counts: Array | None) -> Terms:
+        """Return the log target from its terms, in float64."""
         double = rows.astype(jnp.float64)
         likelihood = (double if counts is None else counts * double).sum(-1)
         total = self.power * likelihood + self.besides_rows(theta, prior, self.sds(theta), given)
         return Terms(prior, rows, total)
 
     def sds(self, theta: Array) -> Array | None:
-        """V δ: how far θ is from θ̂, in posterior sds; None where there is no θ̂."""
+        """Return V δ, how far θ is from θ̂ in posterior sds; None if there is no θ̂."""
         if self.expansion is None:
             return None
         short = (theta - self.expansion.theta).astype(theta.dtype)
-        return times(self.expansion.whitening.astype(theta.dtype), short)
+        return multiply(self.expansion.whitening.astype(theta.dtype), short)
 
     def besides_rows(self, theta: Array, prior: Array, sds: Array | None, given: Given | None = None) -> Array:
-        """All of the log target but the rows' own terms: the prior, and what all N rows add; -inf past its edge."""
+        """Return the log target without the terms of U's rows: prior and what all N rows add; -inf past the edge."""
         total = prior.astype(jnp.float64)
         if self.expansion is None or sds is None:
             return total
@@ -251,25 +248,24 @@ class Target:
         if given is not None and given.feasible is not None:
             scored &= given.feasible
         away = theta - self.expansion.theta
-        if given is not None:  # its terms cancel those of rows
+        if given is not None:  # in float64: it cancels against the terms of rows
             total = total + given.slope @ away
         elif self.expansion.share is None:
             total = total + self.expansion.gradient @ away
-        else:  # of the size of the log ratio itself
+        else:  # as small as the log ratio itself, so the working precision is enough
             slope, share = (leaf.astype(theta.dtype) for leaf in (self.expansion.gradient, self.expansion.share))
-            total = total + (jnp.sum(slope * away.astype(theta.dtype)) - 0.5 * jnp.sum(share * sds**2)).astype(
-                jnp.float64
-            )
+            second_order = jnp.sum(slope * away.astype(theta.dtype)) - 0.5 * jnp.sum(share * sds**2)
+            total = total + second_order.astype(jnp.float64)
         return jnp.where(scored, total, -jnp.inf)
 
 
-def as_held(given: Given | None, dtype: Any) -> Given | None:
-    """A_U in the working precision, in which θ is; the slope in float64, since its terms cancel."""
+def as_held(given: Given | None, dtype: DTypeLike) -> Given | None:
+    """Return A_U in the working precision of θ; the slope stays in float64, since its terms cancel."""
     if given is None or given.transport is None or given.transport.dtype == dtype:
         return given
-    return given._replace(transport=given.transport.astype(dtype))
+    return given._replace(transport=given.transport.astype(np.dtype(dtype)))
 
 
-def times(matrix: Array, vector: Array) -> Array:
-    """Their product: written out where it is small, so that it is part of what is computed around it."""
+def multiply(matrix: Array, vector: Array) -> Array:
+    """Return matrix @ vector; if it is small, written out, so that XLA fuses it with what surrounds it."""
     return (matrix * vector).sum(-1) if len(vector) <= WRITTEN_OUT else matrix @ vector

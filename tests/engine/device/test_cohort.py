@@ -116,7 +116,7 @@ def test_pages_are_as_long_as_there_is_room(device, monkeypatch):
     seen = []
 
     def looked(problem, chains):
-        pages = [SubsetsOnDevice.page_for(problem, chains) for chains in (4, 10**6)]
+        pages = [SubsetsOnDevice.choose_page(problem, chains) for chains in (4, 10**6)]
         seen.append((*pages, SubsetsOnDevice.suits(problem, chains)))
         raise KeyboardInterrupt
 

@@ -18,7 +18,7 @@ from lwa.kernels import HMC, Autoregressive, Independence, RandomWalk
 from lwa.kernels.kernel import MoveInfo
 from lwa.rivals.problems import simulate_logistic
 from lwa.rows import as_rows
-from lwa.targets.calibration import expansion_of
+from lwa.targets.calibration import build_expansion
 from lwa.targets.reference import find_reference
 from lwa.targets.target import Target, Terms
 
@@ -32,7 +32,7 @@ def setting(kernel, n, k, every, second_order=True):
     model, data, *_ = simulate_logistic(N, seed=1, parameters=D)
     rows = as_rows(data)
     reference = find_reference(model, rows, np.zeros(D), 1)
-    expansion = expansion_of(reference, second_order=second_order) if second_order else None
+    expansion = build_expansion(reference, second_order=second_order) if second_order else None
     target = round_target(Target(model, jnp.asarray(N / n), expansion), np.float32)
     held = upload_rows(rows.blocks(UPLOAD_ROWS), np.float32)
     one_row = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:1], 0, -1), held)

@@ -7,7 +7,7 @@ import pytest
 
 from lwa.engine.device.partial_eval import split_by_theta, split_target
 from lwa.rivals.problems import simulate_logistic
-from lwa.targets.calibration import expansion_of
+from lwa.targets.calibration import build_expansion
 from lwa.targets.reference import Reference
 from lwa.targets.target import Target
 
@@ -17,7 +17,7 @@ N, D = 50, 3
 def problem(second_order):
     model, data, *_ = simulate_logistic(N, seed=1, parameters=D)
     reference = Reference(np.array([0.2, -0.1, 0.3]), np.zeros(D), np.eye(D), np.eye(D) / 4, 0)
-    expansion = expansion_of(reference, second_order=second_order)
+    expansion = build_expansion(reference, second_order=second_order)
     return Target(model, jnp.asarray(3.0), expansion), {name: jnp.asarray(values) for name, values in data.items()}
 
 

@@ -88,7 +88,7 @@ class DeviceCohort(ABC):
 
     @classmethod
     @abstractmethod
-    def page_for(cls, problem: Problem, chains: int) -> int:
+    def choose_page(cls, problem: Problem, chains: int) -> int:
         """Return the proposals per page: fewer if chains are many."""
 
     @abstractmethod
@@ -186,7 +186,7 @@ class DeviceCohort(ABC):
         """End tune: the kernel learns nothing from here on."""
         self.frozen = True
 
-    def held(self) -> CohortState:
+    def take_snapshot(self) -> CohortState:
         """Return what the cohort holds now, without rows: their indices are enough to find them."""
         with jax.enable_x64(True):
             state = jax.tree.map(np.array, self.state._replace(rows=[]))
@@ -198,7 +198,7 @@ class DeviceCohort(ABC):
                 recent = np.swapaxes(np.array(self.played.draws.theta[:, at - seen : at]), 0, 1)
             return CohortState(self.moves, state, Written(U, None, [], 0), recent)
 
-    def go_on_from(self, held: CohortState) -> None:
+    def resume_from(self, held: CohortState) -> None:
         """Continue where another process was; pages are drawn again."""
         with jax.enable_x64(True):
             self.moves, self.page = held.moves, (-1, None)
@@ -210,15 +210,15 @@ class DeviceCohort(ABC):
                 theta = self.played.draws.theta.at[:, at - seen : at].set(np.swapaxes(held.recent, 0, 1))
                 self.played = self.played._replace(draws=self.played.draws._replace(theta=theta))
 
-    def page_in_store(self) -> None:
+    def get_stored_page(self) -> None:
         """Return nothing: no page is written ahead."""
         return None
 
-    def stand(self, state: State, moves: int) -> None:
+    def stop_at(self, state: State, moves: int) -> None:
         """Stay where tune ended, without moving again."""
         self.place, self.moves = self.place._replace(state=state), moves
 
-    def last_invalid(self) -> NDArray[Any] | None:
+    def find_last_invalid(self) -> NDArray[Any] | None:
         """Return nothing: proposals are not kept on the device."""
         return None
 

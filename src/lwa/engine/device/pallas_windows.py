@@ -23,7 +23,7 @@ from lwa.engine.device.partial_eval import describe_array
 from lwa.engine.device.scalarise import FlatLeaves, NotInLanes, write_out
 from lwa.engine.device.window_walk import Series, WindowPage
 from lwa.engine.device.xla_loop import Place, Played
-from lwa.kernels.kernel import Kernel, MetropolisKernel, Noise, Tuning
+from lwa.kernels.kernel import AnyArray, Kernel, MetropolisKernel, Noise, Tuning
 from lwa.targets.target import Given, Target
 
 LANES = 32
@@ -45,7 +45,7 @@ class WindowParts(NamedTuple):
 
 def transport(theta: Array, matrix: Array, target: Target) -> Array:
     """Return θ̂ + A_U δ; θ itself if the matrix is empty."""
-    return target.transported(theta, Given(None, matrix if matrix.size else None))
+    return target.transport(theta, Given(theta, matrix if matrix.size else None))  # no slope is needed
 
 
 def evaluate_outside_window(theta: Array, slope: Array, feasible: Array, target: Target) -> Array:
@@ -91,7 +91,7 @@ def write_out_window_target(
     )
 
 
-def split_given(given: Given | None, dtype: jnp.dtype, shape: tuple[int, ...]) -> tuple[Array, Array, Array]:
+def split_given(given: Given | None, dtype: jnp.dtype, shape: tuple[int, ...]) -> tuple[AnyArray, ...]:
     """Return slope, transport and feasibility of windows, `(*shape, ...)`; empty if they are not there."""
     none = jnp.zeros((*shape, 0))
     if given is None:
@@ -119,7 +119,7 @@ class WindowArrays(NamedTuple):
     out: dict[str, PyTree]  # what is written, shapes and types
 
 
-def put_lanes_last(leaf: Array, axes: int) -> Array:
+def put_lanes_last(leaf: AnyArray, axes: int) -> Array:
     """Turn `(chains, ...)`, whose axes past the first few are numbers, into `(..., numbers, filled)`."""
     flat = leaf.reshape(*leaf.shape[:axes], -1)
     flat = jnp.pad(flat, ((0, -len(leaf) % LANES), *((0, 0),) * axes), mode="edge")

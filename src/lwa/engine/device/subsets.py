@@ -50,7 +50,7 @@ class SubsetsOnDevice(DeviceCohort):
         return max(rows, held) < ROWS_SHARE * device_memory()
 
     @classmethod
-    def page_for(cls, problem: Problem, chains: int) -> int:
+    def choose_page(cls, problem: Problem, chains: int) -> int:
         """Return the proposals per page: fewer if chains are many, or many rows come in."""
         subsets, d = problem.subsets, problem.target.model.dimension
         each = count_bytes(subsets.rows, problem.dtype) / len(subsets.rows)

@@ -67,7 +67,7 @@ class WindowsOnDevice(DeviceCohort):
         return max(held, STEP_BYTES * subsets.units.length * chains) < ROWS_SHARE * device_memory()
 
     @classmethod
-    def page_for(cls, problem: Problem, chains: int) -> int:
+    def choose_page(cls, problem: Problem, chains: int) -> int:
         """Return the proposals per page: fewer if chains are many or windows long."""
         subsets, d = get_window_chain(problem), problem.target.model.dimension
         known = 0 if subsets.calibration is None else 8 * (4 * d * d + 2 * subsets.calibration.width)

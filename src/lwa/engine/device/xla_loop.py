@@ -58,7 +58,7 @@ def exchange_uniformly(
 def evaluate_prepared(theta: Array, rows: list[Array], target: Target, split: Split) -> Terms:
     """Return the log target of one chain, given what its rows were prepared to."""
     terms = split.terms(split.numbers(theta, target), rows)
-    return drop_rows(target.summed(theta, target.model.log_prior_at(theta), terms, None, None))
+    return drop_rows(target.sum_terms(theta, target.model.log_prior_at(theta), terms, None, None))
 
 
 def move_once(state: State, noise: Noise, gain: Array, kernel: Kernel, evaluate: Evaluate) -> tuple[State, Draw]:
