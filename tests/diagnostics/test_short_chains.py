@@ -92,5 +92,5 @@ def test_a_run_says_so():
 @pytest.mark.filterwarnings("ignore::lwa.LwaWarning")
 def test_a_tune_in_which_U_did_not_renew_its_rows():
     told = " ".join(sample(chains=70, tune=10, draws=5).attributes["warnings"])
-    assert re.search(r"tune=10 is less than the \d+ moves in which U renews its rows", told)
+    assert re.search(r"tune=10 is less than the \d+ moves in which a subset replaces all its rows", told)
     assert sample(target="calibrated", chains=70, tune=64, draws=20).attributes["warnings"] == []

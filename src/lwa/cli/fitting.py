@@ -1,13 +1,13 @@
-"""Sample, save, certify and report: what `lwa fit` and `lwa resume` do between reading and printing."""
+"""Sample, save, certify, report and print: what `lwa fit` and `lwa resume` do."""
 
 import inspect
 import shlex
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -16,53 +16,23 @@ from lwa.cli.source import Source
 from lwa.errors import InputError, LwaError, LwaWarning, RunFolderError, Terminated
 from lwa.executors import Executor
 from lwa.result.result import Result
-from lwa.run.checkpoints.resume import Fresh, load_state, of_lwas_own
-from lwa.run.sample import NOT_KEPT, resume, run_stages, sample
+from lwa.run.checkpoints.kept_runs import Fresh, load_state, report_foreign_state
+from lwa.run.sample import NOT_KEPT, run_stages, sample
 from lwa.run.settings import Settings
 from lwa.user.progress import Display, Stopwatch, format_stages
 
-if TYPE_CHECKING:
-    import pandas
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A saved run, and what to print about it."""
-
-    run: Result
-    table: "pandas.DataFrame"  # ArviZ's summary
-    verdict: str
-    failed: bool  # whether the certificate fails
-    page: Path | None  # the report
-    stages: Stopwatch
-
 
 def parse_sample_options(
-    *,
-    tune: int,
-    chains: int,
-    budget: str | None,
-    target: str,
-    exact: bool,
-    seed: int | None,
-    epsilon: str,
-    draws: str | None,
-    subset_size: str | None,
-    keep: str = "auto",
-) -> SampleOptions:
+    *, budget: str | None, epsilon: str, draws: str | None, subset_size: str | None, tune: int, chains: int,
+    target: str, exact: bool, seed: int | None, keep: str = "auto",
+) -> SampleOptions:  # fmt: skip
     """Return the options of `lwa.sample`, checked as it checks them, before any long work begins."""
     options = SampleOptions(
-        tune=tune,
-        chains=chains,
-        budget=budget,
-        target=target,
-        exact=exact,
-        seed=seed,
+        tune=tune, chains=chains, budget=budget, target=target, exact=exact, seed=seed, keep=keep,
         epsilon=parse_number_or_auto("--epsilon", epsilon),
         draws=parse_whole_or_auto("--draws", draws or ("1000" if budget is None else "auto")),
         subset_size=None if subset_size is None else parse_whole_or_auto("--subset-size", subset_size),
-        keep=keep,
-    )
+    )  # fmt: skip
     size = DEFAULT_SUBSET_SIZE if subset_size is None else options["subset_size"]
     Settings.check(complete_settings(options, subset_size=size), ordered=False)
     return options
@@ -75,39 +45,13 @@ def complete_settings(options: SampleOptions, **more: object) -> dict[str, Any]:
     return defaults | dict(options) | more
 
 
-def fit_and_save(
-    source: Source,
-    out: Path,
-    options: SampleOptions,
-    *,
-    command: Sequence[str],
-    certify: bool,
-    report: bool,
-    progress: bool,
-    overwrite: bool,
-    executor: Executor | None,
-    stages: Stopwatch,
-) -> Fitted:
-    """Read, sample, certify and report. Draws are saved as they are made, so no later error can lose them.
+def fit_source(
+    source: Source, out: Path, options: SampleOptions, *, command: Sequence[str], progress: bool, overwrite: bool,
+    executor: Executor | None, stages: Stopwatch,
+) -> Result:  # fmt: skip
+    """Read and sample. Draws are saved in `out` as they are made, so no later error can lose them.
 
-    Parameters
-    ----------
-    source
-        The model and the data.
-    out
-        The folder of the run.
-    options
-        Options of `lwa.sample`.
-    command
-        The words of the command, which the run records together with its seed.
-    certify, report, progress
-        Whether to certify, to write the report, and to show progress.
-    overwrite
-        Whether to replace a run that is already in `out`, as soon as this one is prepared.
-    executor
-        Who computes.
-    stages
-        The stopwatch of the command.
+    The run records the words of its command. If `overwrite`, it replaces an earlier run as soon as it is prepared.
     """
     with Display(progress, stages) as display:
         model, rows = source.read(progress=display, executor=executor)
@@ -115,28 +59,7 @@ def fit_and_save(
     settings = complete_settings(options, subset_size=size, checkpoint=out)
     fresh = Fresh({"source": asdict(source), "command": list(command)}, replaces=overwrite)
     with silence_warnings(), Display(progress, stages) as display:
-        run = run_stages(model, rows, settings, None, progress=display, executor=executor, fresh=fresh)
-    return conclude_fit(run, out, command, stages, certify=certify, report=report, progress=progress)
-
-
-def resume_and_save(
-    folder: Path,
-    *,
-    draws: int | None,
-    budget: str | None,
-    numpyro: str | None,
-    certify: bool,
-    report: bool,
-    progress: bool,
-    executor: Executor | None,
-    stages: Stopwatch,
-) -> Fitted:
-    """Continue a fit, then certify and report it."""
-    source, command = read_source(folder, numpyro)
-    with silence_warnings(), Display(progress, stages) as display:
-        model, rows = source.read(progress=display, executor=executor)
-        run = resume(folder, model, rows, draws=draws, budget=budget, progress=display, executor=executor)
-    return conclude_fit(run, folder, command, stages, certify=certify, report=report, progress=progress)
+        return run_stages(model, rows, settings, None, progress=display, executor=executor, fresh=fresh)
 
 
 def read_source(folder: Path, numpyro: str | None) -> tuple[Source, list[str]]:
@@ -144,7 +67,7 @@ def read_source(folder: Path, numpyro: str | None) -> tuple[Source, list[str]]:
 
     No code is taken from the folder of a run: --numpyro must be given again.
     """
-    with of_lwas_own(folder):
+    with report_foreign_state(folder):
         told = load_state(folder).description["told"]
         if told is None:
             raise RunFolderError(
@@ -170,9 +93,9 @@ def silence_warnings() -> Iterator[None]:
 
 
 def conclude_fit(
-    run: Result, out: Path, command: Sequence[str], stages: Stopwatch, *, certify: bool, report: bool, progress: bool
-) -> Fitted:
-    """Save, certify and report a run."""
+    run: Result, out: Path, command: Sequence[str], stages: Stopwatch, *, certify: bool, report: bool, json: bool
+) -> None:
+    """Save, certify, report and print a run; exit with code 1 if the certificate fails."""
     ended = str(run.attributes["stopped"])
     require_first_draw(run, ended, out)
     run = add_command(run, command)
@@ -184,14 +107,24 @@ def conclude_fit(
         raise Terminated(
             f"Terminated with {run.draws} draws per chain, saved in {out}. Continue with: lwa resume {out}"
         )
-    verdict, failed = certify_fit(run, out, stages, progress=progress) if certify else ("", False)
+    verdict, failed = certify_fit(run, out, stages, progress=not json) if certify else ("", False)
     with stages("report"):
         table = run.summary()
         page = run.report(out / "report.html") if report else None
     run = replace(run, attributes={**run.attributes, "stages": stages.record})
     with stages("saving"):
         run.save(out)
-    return Fitted(run, table=table, verdict=verdict, failed=failed, page=page, stages=stages)
+    if json:
+        from lwa.cli.json import format_run
+
+        typer.echo(format_run(run, out, page))
+    else:
+        warned = [f"Warning: {warning}\n" for warning in run.attributes["warnings"]]
+        certified = [f"Certificate: {verdict}\n"] if verdict else []
+        saved = f"Saved to {out}." + ("" if page is None else f" Open {page} for the full report.")
+        typer.echo("\n".join([f"{table}\n", *warned, *certified, saved, f"Time: {format_stages(stages.seconds)}."]))
+    if failed:
+        raise typer.Exit(1)
 
 
 def require_first_draw(run: Result, ended: str, out: Path) -> None:
@@ -230,21 +163,3 @@ def quote_word(word: str) -> str:
     """Return a word of a command as one types it in a shell."""
     readable = "'" in word and not set(word) & set('"$`\\!')
     return f'"{word}"' if readable else shlex.quote(word)
-
-
-def print_fit(fitted: Fitted, out: Path, *, json: bool) -> None:
-    """Print the result of a fit, as JSON or for people; exit with code 1 if the certificate fails."""
-    if json:
-        from lwa.cli.json import format_run
-
-        typer.echo(format_run(fitted.run, out, fitted.page))
-    else:
-        typer.echo(str(fitted.table))
-        for warning in fitted.run.attributes["warnings"]:
-            typer.echo(f"\nWarning: {warning}")
-        if fitted.verdict:
-            typer.echo(f"\nCertificate: {fitted.verdict}")
-        typer.echo(f"\nSaved to {out}." + ("" if fitted.page is None else f" Open {fitted.page} for the full report."))
-        typer.echo(f"Time: {format_stages(fitted.stages.seconds)}.")
-    if fitted.failed:
-        raise typer.Exit(1)

@@ -23,9 +23,9 @@ from lwa.kernels.kernel import AnyArray, MetropolisKernel, MoveInfo, Tuning, ste
 from lwa.rivals.problem import RivalProblem, always_compiled
 from lwa.rivals.record import Record, Steps, stack_chains
 from lwa.rivals.rival import Rival, draw_noise
-from lwa.run.budget import Budget, as_budget
+from lwa.run.budget import NO_LIMIT, Budget, as_budget
 from lwa.run.loop import TUNE_SHARE, BlockLength, Meter, Spent, explain_stop, keeps_draws
-from lwa.run.settings import NO_END, count_keepable, read_draws
+from lwa.run.settings import count_keepable, read_draws
 from lwa.user.progress import Display, Interruption, catch_interrupts
 from lwa.user.validate import require_bool, require_whole
 
@@ -55,13 +55,10 @@ class RivalPlan:
     ) -> "RivalPlan":
         """Return the plan, or refuse what cannot be meant."""
         return cls(
-            draws=read_draws(draws, budget),
-            tune=require_whole("tune", tune, least=0, example=1000),
-            thinning=require_whole("thinning", thinning, least=1, example=1),
-            seed=as_seed(seed),
-            budget=as_budget(budget),
-            keep_tune=require_bool("keep_tune", keep_tune),
-        )
+            draws=read_draws(draws, budget), tune=require_whole("tune", tune, least=0, example=1000),
+            thinning=require_whole("thinning", thinning, least=1, example=1), seed=as_seed(seed),
+            budget=as_budget(budget), keep_tune=require_bool("keep_tune", keep_tune),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -115,7 +112,7 @@ def run_rival(run: RivalRun, display: Display) -> RivalOutcome:
             most = count_keepable(len(runner.chains), run.problem.model.dimension)
         records = [Record(plan.thinning, most) for _ in runner.chains]
         clock, stopped, fault = keep_draws(runner, records, display)
-        length, thinning = min(plan.draws or NO_END, records[0].kept), records[0].thinning
+        length, thinning = min(plan.draws or NO_LIMIT, records[0].kept), records[0].thinning
         return RivalOutcome(
             thinning=thinning, moves=runner.position, tuned=tuned, rows_read=runner.meter.rows, invalid=runner.invalid,
             stopped=stopped, seconds=runner.seconds,
@@ -144,7 +141,7 @@ def keep_draws(
     """Record steps until all are there; return their clock, why it ended early, and what the user's function raised."""
     plan, tuned = runner.run.plan, runner.position
     clock: Clock = []
-    total = NO_END if plan.draws is None else plan.draws * plan.thinning
+    total = NO_LIMIT if plan.draws is None else plan.draws * plan.thinning
     while (done := runner.position - tuned) < total:
         if not (steps := runner.count_allowed(total - done)):
             reason = runner.interruption.asked or ("" if plan.draws is None else "the budget was spent")

@@ -255,5 +255,5 @@ def explain_no_start(model: Model, theta: NDArray[Any], terms: Terms, *, chain: 
     tried = f"after {ATTEMPTS} draws from {source}, the last being" if drawn else "at its start"
     return ModelError(
         f"Chain {chain} has no finite log target {tried} theta = {describe_theta(model, theta)}: {', '.join(faults)}. "
-        "Pass initvals=... where the model is finite, or mend the model there."
+        "Pass initvals=... where the model is finite, or fix the model there."
     )

@@ -77,18 +77,18 @@ def decide_retention(draws: int, draw_bytes: int, *, chains: int, keep: str, on_
     many = f"{chains:,} chains x {draws:,} draws"
     if keep == "all" or (keep == "auto" and (whole <= most or on_disk)):
         where = "in the checkpoint's folder" if on_disk else "in memory"
-        told = f"{many} are {in_bytes(whole)}, kept {where}." if whole > LAST_BYTES else ""
+        told = f"{many} are {describe_bytes(whole)}, kept {where}." if whole > LAST_BYTES else ""
         return Retention(room=draws if whole <= most < float("inf") and not on_disk else 0), told
     last = max(1, min(draws, LAST_BYTES // chain_bytes))
-    limit = "" if whole <= most else f", and {in_bytes(most)}, a quarter of what is free, may be used"
+    limit = "" if whole <= most else f", and {describe_bytes(most)}, a quarter of what is free, may be used"
     told = (
-        f"{many} would be {in_bytes(whole)}{limit}: they are summarised while they are made, and the last {last:,} of "
-        f"each chain are kept, {in_bytes(last * chain_bytes)}."
+        f"{many} would be {describe_bytes(whole)}{limit}: they are summarised while they are made, and the last "
+        f"{last:,} of each chain are kept, {describe_bytes(last * chain_bytes)}."
     )
     return Retention(summarised=True, last=last, room=min(draws, 2 * last)), told
 
 
-def in_bytes(size: float) -> str:
+def describe_bytes(size: float) -> str:
     """Return a number of bytes in words."""
     for unit, words in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB")):
         if size >= unit:

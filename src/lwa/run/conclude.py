@@ -1,4 +1,4 @@
-"""What is said once a run is over: draws by name, how they came about, and what a user should know of them."""
+"""The result of a finished run: draws by name, attributes that record how they were made, and warnings."""
 
 import platform
 from collections.abc import Mapping, Sequence
@@ -23,13 +23,13 @@ from lwa.targets.calibration import edge
 from lwa.targets.target import Powered
 
 RARELY = 1e-3
-"""A share of moves during which θ held still that no draw would show."""
+"""Share of moves without a valid subset, below which the draws do not show it and lwa does not warn."""
 
 
 def conclude(
     run: Run, outcome: Outcome, seconds: float, stages: Mapping[str, float], remarks: Sequence[str] = ()
 ) -> Result:
-    """Name the draws, record how they came about, and say what a user should know."""
+    """Return the result: name the draws, record how they were made, and warn of what a user should know."""
     settings, problem, model = run.settings, run.problem, run.data.given
     stored = outcome.stored
     if stored is None:
@@ -39,7 +39,6 @@ def conclude(
     posterior, stats = draws["posterior"], draws["sample_stats"]
     warmup, warmup_stats = (None, None) if outcome.warmup is None else name_draws(run, outcome.warmup)
     found = find_remarks(run, outcome, stats) + find_short_chain_remarks(run, outcome, posterior)
-    told = [*remarks, *run.warned, *found]
     attributes = {
         **record_versions(),
         "seed": settings.seed,
@@ -67,7 +66,7 @@ def conclude(
         "draws_summarised": None if outcome.running is None else int(outcome.running.moments.count),
         "draws_kept": stats["lp"].shape[1],
         "superchains": run.superchains,
-        "warnings": told,
+        "warnings": [*remarks, *run.warned, *found],
         "settings": run.record(),
     }
     for remark in found:
@@ -91,7 +90,7 @@ def record_versions() -> dict[str, Any]:
 
 
 def record_subsets(run: Run) -> dict[str, Any]:
-    """Return the attributes that say how subsets were drawn, and what the plan predicted of them."""
+    """Return the attributes that say how subsets were drawn, and what the plan predicted."""
     subsets, plan = run.problem.subsets, run.plan
     return {
         "epsilon": subsets.epsilon if np.isfinite(subsets.epsilon) else "inf",
@@ -106,7 +105,7 @@ def record_subsets(run: Run) -> dict[str, Any]:
 
 
 def record_costs(spent: Spent, seconds: float) -> dict[str, Any]:
-    """Return the attributes that say what a run cost, of which the call took so many seconds."""
+    """Return the attributes that say what a run cost; `seconds` is the duration of the whole call."""
     before = seconds - spent.seconds
     return {
         "thinning": spent.thinning,
@@ -139,7 +138,7 @@ def label_axes(model: Model) -> tuple[dict[str, list[str]], dict[str, list[Any]]
 
 
 def name_variables(run: Run, kept: Kept) -> dict[str, NDArray[Any]]:
-    """Draws and what happened while they were made, by "group/name"."""
+    """Return draws and their statistics by "group/name"."""
     posterior, stats = name_draws(run, kept)
     groups = {"posterior": posterior, "sample_stats": stats}
     if run.data.given.constrained:
@@ -148,7 +147,7 @@ def name_variables(run: Run, kept: Kept) -> dict[str, NDArray[Any]]:
 
 
 def name_draws(run: Run, kept: Kept) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
-    """Draws, and what happened while they were made."""
+    """Return draws by parameter, and their statistics by name."""
     stats = {name: values for name, values in kept._asdict().items() if name not in ("theta", "extra")} | kept.extra
     if run.problem.subsets.statistic.dimension == 0:
         stats["subset_distance"] = np.full_like(stats["subset_distance"], np.nan)
@@ -156,14 +155,14 @@ def name_draws(run: Run, kept: Kept) -> tuple[dict[str, NDArray[Any]], dict[str,
 
 
 def find_transport(problem: Problem) -> bool | str:
-    """How U's curvature was made that of all rows, if it was."""
+    """Return how U's curvature was corrected to that of all rows; False if it was not."""
     if problem.target.expansion is not None and problem.target.expansion.share is not None:
         return "second_order"
     return problem.subsets.calibration is not None and problem.subsets.calibration.frame is not None
 
 
 def find_short_chain_remarks(run: Run, outcome: Outcome, posterior: Mapping[str, NDArray[Any]]) -> list[str]:
-    """What must be known of many chains before they are trusted; of few, R-hat and effective draws tell it."""
+    """Return warnings about many short chains; for few chains, R-hat and effective draws suffice."""
     settings, planned = run.settings, run.plan
     if settings.chains <= MANY_CHAINS or not next(iter(posterior.values())).size:
         return []
@@ -177,28 +176,28 @@ def find_short_chain_remarks(run: Run, outcome: Outcome, posterior: Mapping[str,
     follows = run.problem.reference is None or run.problem.subsets.statistic.dimension > 0
     if follows and outcome.tuned < planned.renewal < np.inf and outcome.moves < LONG_RUN_TIMES * planned.renewal:
         told.append(
-            f"tune={outcome.tuned} is less than the {planned.renewal:,.0f} moves in which U renews its rows, and theta "
-            "follows U: chains still depend on the rows that they began with. "
+            f"tune={outcome.tuned} is less than the {planned.renewal:,.0f} moves in which a subset replaces all its "
+            "rows, and theta follows the subset: chains still depend on the rows that they began with. "
             f"Pass tune={round_up(int(np.ceil(planned.renewal)))}."
         )
     return [remark for remark in told if remark]
 
 
 def estimate_mode_step(run: Run) -> float:
-    """How far the mode of the powered target moves when k of n rows are exchanged, in sds of the N-row posterior.
+    """Return how far the powered target's mode moves if k of n rows are exchanged, in sds of the N-row posterior.
 
-    To first order the mode moves by H_N⁻¹ (N/n) Σ (g_in - g_out), and rows' gradients have variance H_N / N where the
+    To first order the mode moves by H_N⁻¹ (N/n) Σ (g_in - g_out), and rows' gradients have variance H_N / N if the
     model is right: √(2 k N) / n along any direction, whatever the model.
     """
     settings, subsets, N, n = run.settings, run.problem.subsets, run.survey.length, run.subset_size
     if not isinstance(settings.target, Powered) or settings.exact or subsets.n == len(subsets.rows):
         return 0.0
-    exchanged = n * subsets.move.replaced(subsets.n) / subsets.n  # of a window all, at a remote jump
+    exchanged = n * subsets.move.replaced(subsets.n) / subsets.n  # all steps of a window, at a remote jump
     return float(np.sqrt(2 * exchanged * N) / n)
 
 
 def find_remarks(run: Run, outcome: Outcome, stats: Mapping[str, NDArray[Any]]) -> list[str]:
-    """What a user should know before they trust the draws."""
+    """Return warnings about the draws."""
     told = []
     if outcome.stopped:
         told.append(f"Stopped early: {outcome.stopped.removesuffix('.')}.")
@@ -206,23 +205,22 @@ def find_remarks(run: Run, outcome: Outcome, stats: Mapping[str, NDArray[Any]]) 
         share = outcome.invalid / max(1, outcome.moves * run.settings.chains)
         told.append(
             f"{outcome.invalid} proposals ({share:.1%}) had a log target that was NaN or +inf and were rejected. "
-            "Mend the model there, or give those values log density -inf."
+            "Fix the model there, or give those values log density -inf."
         )
     diverging = stats.get("diverging", np.zeros(0, bool))
     if diverging.any():
         told.append(
             f"Trajectories diverged before {diverging.sum()} of the kept draws ({diverging.mean():.1%}): regions that "
-            "need shorter steps are visited too rarely. Pass a larger target_accept to the kernel, or write the model "
-            "with other parameters."
+            "need shorter steps are visited too rarely. Pass a larger target_accept to the kernel, or reparametrise "
+            "the model."
         )
     lag, size = estimate_mode_step(run), run.subset_size
     if lag > 2.0 * run.settings.refresh_steps**0.5:
         whole = run.problem.subsets.move.replaced(run.problem.subsets.n) == run.problem.subsets.n
         enough = "" if whole else f"subset_size={int(lag * size / 2) + 1}, "
         told.append(
-            f"Each refresh of U moves the subset's own mode by about {lag:.0f} posterior sds, faster than theta "
-            f"follows, so the draws lag behind. Pass {enough}refresh_steps={int(lag**2 / 4) + 1} or "
-            "target='subposterior'."
+            f"Each change of the subset moves its mode by about {lag:.0f} posterior sds, faster than theta follows, so "
+            f"the draws lag behind. Pass {enough}refresh_steps={int(lag**2 / 4) + 1} or target='subposterior'."
         )
     if outcome.furthest > 0.9 * (end := edge(run.problem.target.model.dimension)):
         told.append(

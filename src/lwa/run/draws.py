@@ -13,7 +13,7 @@ from lwa.diagnostics.running import MANY_CHAINS, RunningSummary, find_scales, st
 from lwa.diagnostics.table import stack_scalars
 from lwa.engine.cohort import Moves
 from lwa.engine.device.recorder import RecorderOnDevice
-from lwa.engine.exact import Corrected, Surrogate
+from lwa.engine.exact import Correction, Surrogate
 from lwa.engine.problem import Problem
 from lwa.engine.recorder import Kept, Recorder, select_kept
 from lwa.run.begin import Run
@@ -59,7 +59,7 @@ def record_moves(recorder: Recorder, played: Sequence[Moves]) -> None:
         recorder.add(moves, cohort * size)
 
 
-def record_corrected(recorder: Recorder, made: Corrected, n: int, N: int) -> None:
+def record_corrected(recorder: Recorder, made: Correction, n: int, N: int) -> None:
     """Record one draw of every chain, made by `exact=True`."""
     kept = Kept(
         theta=made.theta, lp=made.log_posterior, acceptance_rate=made.acceptance, accepted=made.accepted,

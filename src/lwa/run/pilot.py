@@ -1,4 +1,4 @@
-"""By how much sds will be off with subsets of n rows: predicted from a pilot of U, before θ moves."""
+"""Predict the error of sds with subsets of n rows from pilot subsets, before θ moves."""
 
 from typing import Any, NamedTuple
 
@@ -21,11 +21,11 @@ from lwa.targets.target import Target
 PILOT_PAIRS = 64
 
 
-def excess_sd(chain: Chain, reference: Reference, subsets: list[Subset]) -> float | None:
-    """By how much the worst sd is off because U's curvature is not that of all rows but I + D, whitened.
+def predict_excess_sd(chain: Chain, reference: Reference, subsets: list[Subset]) -> float | None:
+    """Return the relative error of the worst sd because U's curvature is not that of all rows but I + D, whitened.
 
-    Given U the posterior has covariance F (I + D)⁻¹ Fᵀ, over all U the mean of these, which is above F Fᵀ. None where
-    U is transported, so that D = 0, or not informed by its curvature, so that D is not known.
+    Given U the posterior has covariance F (I + D)⁻¹ Fᵀ, over all U the mean of these, which is above F Fᵀ. None if U is
+    transported, so that D = 0, or not informed by its curvature, so that D is not known.
     """
     if chain.calibration is not None and chain.calibration.frame is not None:
         return None
@@ -48,21 +48,21 @@ class Scored(NamedTuple):
 
 
 def score_points(model: Model, rows: Rows, reference: Reference, seed: int) -> Scored:
-    """One pass over all rows."""
+    """Draw points from the Gaussian at θ̂ and find their log posterior, in one pass over all rows."""
     z = generator(seed, Purpose.PREDICTION, 0).normal(size=(PILOT_PAIRS, model.dimension))
     z = np.concatenate([z, -z])
     return Scored(z, compute_log_posterior(model, rows, reference.theta + z @ reference.factor.T))
 
 
 def predict_error(chain: Chain, target: Target, U: Subset, reference: Reference, scored: Scored) -> float:
-    """By how much sds are predicted to be off: moments under the mixture of targets given U against those under π.
+    """Return the predicted relative error of the worst sd: moments under the mixture of targets given U against π's.
 
     Both are means over the same points with weights π/G and π_U/G, G the Gaussian they were drawn from, so that most of
     their noise is the same and cancels.
     """
     columns = to_columns(chain.take(U), np.float64, axis=1)
     thetas = jnp.asarray(reference.theta + scored.z @ reference.factor.T)
-    given_U = np.asarray(totals(target, thetas, columns, chain.given(U), chain.counts(U)))  # (subsets, m)
+    given_U = np.asarray(evaluate_targets(target, thetas, columns, chain.given(U), chain.counts(U)))  # (subsets, m)
     gaussian = -0.5 * (scored.z**2).sum(1)
 
     def weights(log_density: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -77,25 +77,25 @@ def predict_error(chain: Chain, target: Target, U: Subset, reference: Reference,
     return float(np.abs(sd(weights(given_U).mean(0)) / sd(weights(scored.log_posterior)) - 1.0).max())
 
 
-def totals(target: Target, thetas: Array, columns: Any, given: Any, counts: Any) -> Any:
-    """The log target at many θ, given each of several subsets."""
+def evaluate_targets(target: Target, thetas: Array, columns: Any, given: Any, counts: Any) -> Any:
+    """Return the log target at many θ, given each of several subsets: (subsets, thetas)."""
     if not target.model.in_python:
-        return totals_on_device(target, thetas, columns, given, counts)
+        return evaluate_targets_on_device(target, thetas, columns, given, counts)
 
-    def of(subset: int) -> NDArray[np.float64]:
+    def evaluate_subset(subset: int) -> NDArray[np.float64]:
         known = jax.tree.map(
             lambda leaf: np.broadcast_to(leaf[subset], (len(thetas), *leaf.shape[1:])), (columns, given, counts)
         )
         return np.asarray(evaluate_on_host(target, thetas, *known).total)
 
-    return np.stack([of(subset) for subset in range(len(jax.tree.leaves(columns)[0]))])
+    return np.stack([evaluate_subset(subset) for subset in range(len(jax.tree.leaves(columns)[0]))])
 
 
 @jax.jit
-def totals_on_device(target: Target, thetas: Array, columns: Any, given: Any, counts: Any) -> Array:
-    """All of them in one program."""
+def evaluate_targets_on_device(target: Target, thetas: Array, columns: Any, given: Any, counts: Any) -> Array:
+    """Return what `evaluate_targets` does, for a model in JAX, from one program."""
 
-    def at(theta: Array, columns: Any, given: Any, counts: Any) -> Array:
+    def evaluate(theta: Array, columns: Any, given: Any, counts: Any) -> Array:
         return target.evaluate(theta, columns, given, counts).total
 
-    return jax.vmap(jax.vmap(at, (0, None, None, None)), (None, 0, 0, 0))(thetas, columns, given, counts)
+    return jax.vmap(jax.vmap(evaluate, (0, None, None, None)), (None, 0, 0, 0))(thetas, columns, given, counts)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from lwa.algorithm import Subset
 from lwa.data.data import Data
 from lwa.errors import InputError, warn
-from lwa.run.pilot import Scored, excess_sd, predict_error, score_points
+from lwa.run.pilot import Scored, predict_error, predict_excess_sd, score_points
 from lwa.run.settings import Settings
 from lwa.run.windows import SequenceFacts, build_window_chain
 from lwa.subsets.bandwidth import find_epsilon, find_random_distance
@@ -22,7 +22,7 @@ from lwa.subsets.leverage import Leverage, find_leverage
 from lwa.subsets.moves import Swap
 from lwa.subsets.tape import count_page_proposals
 from lwa.summaries import AdditiveStatistic, Curvature, SubsetStatistic
-from lwa.targets.calibration import calibrate, expansion_of, is_leverage_needed, takes_second_order
+from lwa.targets.calibration import build_expansion, calibrate, is_leverage_needed, takes_second_order
 from lwa.targets.reference import Reference
 from lwa.targets.target import Target
 
@@ -115,7 +115,7 @@ class Planner:
             rates.append(rate)
         predicted = None
         if np.isfinite(chain.reach) and self.reference is not None:
-            predicted = excess_sd(chain, self.reference, [U for _, U in firsts])
+            predicted = predict_excess_sd(chain, self.reference, [U for _, U in firsts])
         return SubsetPlan(
             subsets=chain, target=build_target(self.data, self.settings, n, self.reference), firsts=firsts,
             refresh_rate=float(np.mean(rates)), predicted=predicted,
@@ -155,7 +155,7 @@ def plan_subsets(
     assert settings.calibration is not None
     scored = score_points(data.model, data.full, reference, settings.seed)
     leverage: Leverage | None = None
-    for n, last in sizes_to_try(data, settings, rows_per_second):
+    for n, last in list_sizes(data, settings, rows_per_second):
         try:
             leverage = leverage or planner.find_leverage(n)
             pilot = planner.try_size(n, leverage, [list(PILOT_CHAINS)])
@@ -168,13 +168,13 @@ def plan_subsets(
     raise AssertionError("unreachable: the last size returns or raises")
 
 
-def sizes_to_try(data: Data, settings: Settings, rows_per_second: float) -> Iterator[tuple[int, bool]]:
+def list_sizes(data: Data, settings: Settings, rows_per_second: float) -> Iterator[tuple[int, bool]]:
     """Yield growing subset sizes, each with whether it is the largest that data, budget and memory allow."""
     d = data.model.dimension
     carried = not (data.ordered or is_second_order(data, settings))
     room = LARGEST_CARRIED / (4 * d * (d + 3) * settings.chains) if carried else np.inf
     n = min(SMALLEST_SIZE, data.available)
-    most = max(n, int(min(data.available, rows_within_budget(settings, data.available, rows_per_second), room)))
+    most = max(n, int(min(data.available, count_affordable_rows(settings, data.available, rows_per_second), room)))
     while n < most:
         yield n, False
         n = int(GROWTH * n)
@@ -188,7 +188,7 @@ def predicted_sd_error(pilot: SubsetPlan, reference: Reference, scored: Scored) 
     return predict_error(pilot.subsets, pilot.target, pilot.firsts[0][1], reference, scored)
 
 
-def rows_within_budget(settings: Settings, N: int, rows_per_second: float) -> float:
+def count_affordable_rows(settings: Settings, N: int, rows_per_second: float) -> float:
     """Return the largest n with which the draws fit half the budget, at the speed of the passes made so far."""
     moves = settings.chains * (settings.tune + 2 * (1000 if settings.filling else settings.draws))
     affordable = min(settings.budget.rows, settings.budget.seconds * rows_per_second) / (2 * moves)
@@ -207,7 +207,7 @@ def build_target(data: Data, settings: Settings, n: int, reference: Reference | 
     """Return what θ is scored by, given subsets of size n."""
     expansion = None
     if reference is not None:
-        expansion = expansion_of(reference, second_order=is_second_order(data, settings))
+        expansion = build_expansion(reference, second_order=is_second_order(data, settings))
     return Target(data.model, settings.target.power(n, data.scored), expansion)
 
 
@@ -229,7 +229,7 @@ def build_subset_chain(
         expanded = is_second_order(data, settings)
         transport = n < N if options.transport == "auto" else bool(options.transport)
         if settings.subset_move is None and (transport or expanded):
-            move = Swap(1 if statistic.dimension else exchanged_rows(n, N), every=EVERY)
+            move = Swap(1 if statistic.dimension else count_exchanged_rows(n, N), every=EVERY)
         if not expanded:
             calibration = calibrate(data.model, reference, options.power(n, data.scored), transport=transport)
     return SubsetChain(
@@ -250,7 +250,7 @@ def build_subset_chain(
     )  # fmt: skip
 
 
-def exchanged_rows(n: int, N: int) -> int:
+def count_exchanged_rows(n: int, N: int) -> int:
     """Return k: as many rows as renew U soon, but few enough that U is unlikely to hold one of them already."""
     return max(1, min(n // RENEWED, N // (KNOWN * n)))
 

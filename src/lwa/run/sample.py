@@ -19,19 +19,8 @@ from lwa.executors.executor import require_executor
 from lwa.models.model import Model, Unbound, require_model
 from lwa.result.result import Result
 from lwa.run.begin import Run, read_starts
+from lwa.run.checkpoints import kept_runs
 from lwa.run.checkpoints.keeper import Folder
-from lwa.run.checkpoints.resume import (
-    FRESH,
-    Begun,
-    Fresh,
-    check_identity,
-    finish_folder,
-    load_state,
-    open_run,
-    read_arguments,
-    recall_starts,
-    require_new,
-)
 from lwa.run.conclude import attach_result, conclude
 from lwa.run.loop import Outcome, carry_out
 from lwa.run.prepare import prepare
@@ -47,7 +36,7 @@ from lwa.run.settings import (
 from lwa.user.progress import Display, Stopwatch, open_display
 
 NOT_KEPT = ("model", "data", "initvals", "progress", "executor")
-"""Arguments of `sample` that no file keeps as they are."""
+"""Arguments of `sample` that a checkpoint does not store."""
 
 
 def sample(
@@ -82,9 +71,9 @@ def sample(
     Parameters
     ----------
     model
-        What is to be inferred: a `lwa.Model`, or what becomes one on seeing the data, such as `lwa.glm("y ~ x")`. If
-        its functions are not JAX, lwa calls them from Python. What they raise surfaces untouched, with the draws kept
-        so far, if any, as its attribute `lwa_result`.
+        A `lwa.Model`, or what becomes one on seeing the data, such as `lwa.glm("y ~ x")`. If its functions are not
+        JAX, lwa calls them from Python. Exceptions that they raise surface unchanged, with the draws made so far, if
+        any, as the attribute `lwa_result`.
     data
         An array or a dict of arrays that share their first axis, a pandas or polars DataFrame, an Arrow table, the path
         of a `.npy` file, or a `lwa.Rows`; for ordered data also a list of such series.
@@ -92,13 +81,13 @@ def sample(
         n, the rows of a subset U (its groups, or the scored steps of its window); or `"auto"`: the fewest with which
         sds are predicted to be right to the target's `tolerance`, as far as the budget goes.
     target
-        What θ is scored by given U. `"calibrated"`, or `lwa.targets.Calibrated(...)` with its options:
+        The log density of θ given U. `"calibrated"`, or `lwa.targets.Calibrated(...)` with its options:
         log p + ⟨g_N, δ⟩ + N/n Σ_U R_k(A_U δ), δ = θ - θ̂, the linear term from all rows and only the remainder from U.
         `"powered"`: log p + N/n Σ_U ℓ_k. `"subposterior"`: log p + Σ_U ℓ_k. `"auto"` is calibrated if the model can be
         differentiated and has a mode, else powered with a warning.
     exact
         Correct the draws by the full posterior: after every `thinning` moves given U, one pass over all rows accepts or
-        rejects where they led. No error is left but Monte Carlo; each draw costs a pass, shared by all chains.
+        rejects where they led. Only Monte Carlo error is left; each draw costs a pass, shared by all chains.
     summary
         S, by which subsets are compared with all rows: `"auto"` (the mean of every column in units of its spread),
         `lwa.summaries.PerRow(function)` or `lwa.summaries.Counts(column)`. For the calibrated target `"auto"` is
@@ -135,7 +124,7 @@ def sample(
         More than 64 chains share such starts: 16 superchains, neighbours together, from 2 sds around θ̂ or from the
         prior, so that `fit.nested_rhat()` can tell whether they have forgotten them.
     progress
-        Show what is going on. Ctrl-C ends the run and returns what is there.
+        Show progress. Ctrl-C ends the run and returns the draws made so far.
     precision
         `"float32"`, `"float64"` or `"auto"`: float32 unless its rounding would be felt in the acceptance ratio. A model
         that is not JAX works in float64.
@@ -147,11 +136,11 @@ def sample(
         as 64 MiB hold: `fit.summary()` and `fit.nested_rhat()` are then of all draws, anything else of the last ones.
         `"auto"` keeps all if they fit a quarter of the free memory or go to a checkpoint. It changes no draw.
     checkpoint
-        A new folder: draws are streamed to it as they come, and the state of all chains is kept there every few
-        seconds, so that `lwa.resume(folder, model, data)` can go on to the same draws whatever ends the process.
+        A new folder: lwa streams draws to it and writes the state of all chains every few seconds, so that
+        `lwa.resume(folder, model, data)` continues to the same draws whatever ends the process.
     executor
-        Who computes passes over all rows, and plays the chains: `lwa.executors.Dask(client)`, a cluster;
-        `lwa.executors.Processes(4)`, processes of this machine; this process if None. Draws are the same.
+        Where passes over all rows and the chains are computed: `lwa.executors.Dask(client)`, a cluster;
+        `lwa.executors.Processes(4)`, processes of this machine; None, this process. Draws are the same.
 
     Returns
     -------
@@ -180,31 +169,34 @@ def run_stages(
     *,
     progress: bool | Display,
     executor: Executor | None = None,
-    begun: Begun | None = None,
-    fresh: Fresh = FRESH,
+    begun: kept_runs.Begun | None = None,
+    fresh: kept_runs.Fresh = kept_runs.FRESH,
 ) -> Result:
-    """Run all stages; from where an earlier process left it, if one did."""
+    """Run all stages, from a checkpoint if `begun` is one."""
     require_model(model)
     if executor is not None:
         require_executor(executor)
     settings = Settings.check(asked, ordered=model.ordered is not False)
     if settings.checkpoint is not None and begun is None:
-        require_new(settings.checkpoint, fresh)
+        kept_runs.require_new(settings.checkpoint, fresh)
     began = time.monotonic()
     with open_display(progress) as display:
         with display.stages("layout"):
             laid_out = lay_out(model, data, display, executor, np.float32)
-        starts = read_starts(laid_out.given, initvals, settings.chains) if begun is None else recall_starts(begun)
+        if begun is None:
+            starts = read_starts(laid_out.given, initvals, settings.chains)
+        else:
+            starts = kept_runs.recall_starts(begun)
         run = prepare(laid_out, settings, starts, display)
         keeper, remarks = None, list[str]()
         try:
-            remarks = [] if begun is None else check_identity(run, begun)
+            remarks = [] if begun is None else kept_runs.check_identity(run, begun)
             display.say(run.retention_in_words)
             with (
                 display.stages("saving"),
                 nullcontext()
                 if settings.checkpoint is None
-                else open_run(run, settings.checkpoint, asked, starts, begun=begun, fresh=fresh) as keeper,
+                else kept_runs.open_run(run, settings.checkpoint, asked, starts, begun=begun, fresh=fresh) as keeper,
             ):
                 outcome = carry_out(run, display, keeper)
         except ExecutorError as error:
@@ -225,7 +217,7 @@ class Ending:
     run: Run
     outcome: Outcome
     keeper: Folder | None
-    remarks: list[str]  # on how it was taken up
+    remarks: list[str]  # warnings from resuming
     began: float
     stages: Stopwatch
 
@@ -234,13 +226,10 @@ class Ending:
         seconds = time.monotonic() - self.began
         fit = conclude(self.run, self.outcome, seconds, self.stages.record, self.remarks)
         with self.stages("saving"):
-            return fit if self.keeper is None else finish_folder(self.keeper, fit)
+            return fit if self.keeper is None else kept_runs.finish_folder(self.keeper, fit)
 
     def attach_result(self, fault: BaseException) -> BaseException:
-        """Return what the user's function raised, with the draws made before.
-
-        Warnings would take its place, so they are not given, but they are kept with the draws.
-        """
+        """Return what the user's function raised, with the draws made before; warnings are only stored with them."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             kept = self.build_result()
@@ -248,9 +237,9 @@ class Ending:
 
 
 def add_advice(fault: BaseException, run: Run) -> BaseException:
-    """Return an error with a note on how to go on from its checkpoint."""
+    """Return an error with a note on how to resume from the checkpoint, if there is one."""
     if run.settings.checkpoint is not None:
-        fault.add_note(f"lwa.resume({str(run.settings.checkpoint)!r}, model, data) goes on from where it was")
+        fault.add_note(f"lwa.resume({str(run.settings.checkpoint)!r}, model, data) continues the run")
     return fault
 
 
@@ -265,32 +254,32 @@ def resume(
     executor: Executor | None = None,
     **given: Any,
 ) -> Result:
-    """Go on with a run that `lwa.sample(..., checkpoint=folder)` began, to the draws it would have made.
+    """Continue a run that `lwa.sample(..., checkpoint=folder)` began, to the draws it would have made.
 
-    They are the same bit for bit, with the same versions on a processor of the same kind. lwa compares what draws
-    depend on (data, model, settings, versions) with what it was, and refuses a run that would not be the same.
+    They are the same bit for bit, with the same versions on a processor of the same kind. lwa compares everything that
+    draws depend on (data, model, settings, versions), and raises if the run would not be the same.
 
     Parameters
     ----------
     folder
-        What was passed as `checkpoint`.
+        The folder that was passed as `checkpoint`.
     model, data
-        As they were: a file keeps no functions and no rows.
+        The same as before: a checkpoint holds no functions and no rows.
     draws, budget
-        How much in all, if more is wanted than was asked for then.
+        New totals, if more is wanted than was asked for before.
     progress
-        Show what is going on.
+        Show progress.
     executor
-        Who computes; draws do not depend on it.
+        Where chains are computed; draws do not depend on it.
     given
-        Settings that a file cannot hold, such as `summary=lwa.summaries.PerRow(function)`, as they were.
+        Settings that a file cannot hold, such as `summary=lwa.summaries.PerRow(function)`, the same as before.
 
     Returns
     -------
     Result
-        All draws, those made before among them.
+        All draws, including those made before.
     """
-    begun = load_state(folder)
+    begun = kept_runs.load_state(folder)
     names = set(inspect.signature(sample).parameters) - {*NOT_KEPT, "checkpoint"}
-    asked = read_arguments(begun, given, names, draws=draws, budget=budget) | {"checkpoint": folder}
+    asked = kept_runs.read_arguments(begun, given, names, draws=draws, budget=budget) | {"checkpoint": folder}
     return run_stages(model, data, asked, None, progress=progress, executor=executor, begun=begun)

@@ -20,8 +20,6 @@ from lwa.user.validate import is_real, require_bool, require_one_of, require_who
 
 KEPT_BYTES = 2**26
 """What draws may take that `draws="auto"` keeps, in float64: 200,000 per chain of four with ten parameters."""
-NO_END = NO_LIMIT
-"""Draws that are asked for if as many are to be kept as the budget allows."""
 PRECISIONS = ["auto", "float32", "float64"]
 KEEPING = ["auto", "all", "summary"]
 
@@ -67,7 +65,7 @@ class Settings:
         move = as_move(given["subset_move"], ordered=ordered)
         if move is None and not calibrated:
             move = Window() if ordered else Swap(1)
-        size = whole_or_auto("subset_size", given["subset_size"], example=1000)
+        size = as_count("subset_size", given["subset_size"], example=1000)
         if size is None and not calibrated:
             raise InputError(
                 f"subset_size='auto' needs a target that can tell how far off it is, not target={target.name!r}. "
@@ -85,10 +83,10 @@ class Settings:
             summary = as_summary(given["summary"], weighted=weighted, calibrated=calibrated, ordered=ordered)
         return cls(
             subset_size=size, target=target, falls_back=falls_back, exact=require_bool("exact", given["exact"]),
-            summary=summary, epsilon=as_epsilon(given["epsilon"]), draws=draws or NO_END, filling=draws is None,
+            summary=summary, epsilon=as_epsilon(given["epsilon"]), draws=draws or NO_LIMIT, filling=draws is None,
             tune=require_whole("tune", given["tune"], least=0, example=1000),
             chains=require_whole("chains", given["chains"], least=1, example=4),
-            thinning=whole_or_auto("thinning", given["thinning"], example=1), seed=as_seed(given["seed"]),
+            thinning=as_count("thinning", given["thinning"], example=1), seed=as_seed(given["seed"]),
             budget=Budget() if given["budget"] is None else as_budget(given["budget"]), subset_move=move,
             subset_weight=as_weight(given["subset_weight"]), kernel=as_kernel(given["kernel"]),
             refresh_steps=require_whole("refresh_steps", given["refresh_steps"], least=1, example=1),
@@ -161,7 +159,7 @@ def is_auto(value: object) -> bool:
     return isinstance(value, str) and value == "auto"
 
 
-def whole_or_auto(name: str, value: object, *, example: int) -> int | None:
+def as_count(name: str, value: object, *, example: int) -> int | None:
     """Return a whole number from 1 on; None if `"auto"` leaves it to lwa."""
     if is_auto(value):
         return None
@@ -170,7 +168,7 @@ def whole_or_auto(name: str, value: object, *, example: int) -> int | None:
 
 def read_draws(draws: object, budget: object) -> int | None:
     """Return the draws per chain; None if `"auto"` asks for as many as the budget allows."""
-    count = whole_or_auto("draws", draws, example=1000)
+    count = as_count("draws", draws, example=1000)
     if count is None and budget is None:
         raise InputError("draws='auto' needs a budget. Pass budget='60 s' with it, or draws=1000.")
     return count

@@ -16,7 +16,7 @@ from rich.console import Console
 
 import lwa
 from lwa.run.checkpoints import keeper, watch
-from lwa.run.checkpoints.watch import facts
+from lwa.run.checkpoints.watch import read_facts
 from lwa.run.loop import BlockRunner
 from tests.cli.test_fit import MODELS, SMALL, flights, place  # noqa: F401
 from tests.run.checkpoints.test_resume import PLAIN, Y, same
@@ -66,7 +66,7 @@ def test_a_fit_that_is_terminated_goes_on_to_the_same_draws(call, place, at_bloc
     seen = {}
 
     def look_and_terminate():
-        seen.update(facts(RUN))
+        seen.update(read_facts(RUN))
         terminate()
 
     at_block(8, look_and_terminate)
@@ -179,7 +179,7 @@ def test_what_cannot_be_resumed(call, place):  # noqa: F811
     assert "nothing holds no checkpoint to go on from: there is none" in refused(call, "resume", "nothing")
     Path("empty").mkdir()
     assert "empty holds no checkpoint" in refused(call, "resume", "empty")
-    assert "empty holds no run that is kept while it goes on" in refused(call, "watch", "empty")
+    assert "empty holds no checkpoint of a run" in refused(call, "watch", "empty")
     lwa.sample(PLAIN, Y, subset_size=50, draws=20, tune=20, seed=1, progress=False).save("saved")
     assert "saved holds no checkpoint" in refused(call, "resume", "saved")
     lwa.sample(PLAIN, Y, subset_size=50, draws=20, tune=20, seed=1, progress=False, checkpoint="mine")
@@ -229,7 +229,7 @@ def test_a_damaged_state_is_said(call, place, at_block):  # noqa: F811
     last.write_bytes(last.read_bytes()[:-7])
     code, out, err = call("resume", RUN, *QUICK)
     assert code == 0
-    assert f"Warning: {last.name} is damaged (it was cut off). The run went on from the state before it." in out
+    assert f"Warning: {last.name} is damaged (it was cut off). The run resumed from the state before it." in out
     assert "Traceback" not in err
     for state in RUN.glob("state-*.lwa"):
         state.write_bytes(b"junk")

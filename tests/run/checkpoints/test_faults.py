@@ -57,10 +57,10 @@ def test_a_damaged_state_costs_one_generation_and_is_said(damage, ending, tmp_pa
         same(whole(draws=1000), resumed(folder, draws=1000))
         return
     last.write_bytes(content[:100] if damage == "cut off" else content[:999] + b"\0" + content[1000:])
-    said = "is damaged .* went on from the state before it"
+    said = "is damaged .* resumed from the state before it"
     with pytest.warns(lwa.LwaWarning, match=said):
         fit = resumed(folder, draws=1000)
-    assert any("went on from the state before" in remark for remark in lwa.load(folder).attributes["warnings"])
+    assert any("resumed from the state before" in remark for remark in lwa.load(folder).attributes["warnings"])
     same(whole(draws=1000), fit)
 
 
@@ -113,8 +113,8 @@ def test_a_disk_that_takes_no_more_ends_the_run_with_all_its_draws(where, error,
 
         return write
 
-    monkeypatch.setattr(keeper, "EVERY", 0.0)
-    monkeypatch.setattr(keeper, "SHARE", 1.0)
+    monkeypatch.setattr(keeper, "STATE_SECONDS", 0.0)
+    monkeypatch.setattr(keeper, "STATE_SHARE", 1.0)
     folder = tmp_path / "run"
     with monkeypatch.context() as patched:
         if where == "draws":
@@ -336,17 +336,17 @@ CHILD = """
         if sys.argv[2] == "after it":
             atomic.sync_folder = die
 
-    usual = keeper.Folder.keep
+    usual = keeper.Folder.write_state
 
     def keep(self, runner, state):
         if self.stream.draws > 0:
             if sys.argv[2] == "half of the state":
-                self._stream(state)
+                self._write_draws(state)
             plant()
         usual(self, runner, state)
 
-    keeper.Folder.keep = keep
-    keeper.EVERY, keeper.SHARE = 0.0, 1.0
+    keeper.Folder.write_state = keep
+    keeper.STATE_SECONDS, keeper.STATE_SHARE = 0.0, 1.0
     lwa.sample(PLAIN, Y, checkpoint=sys.argv[1], **OPTIONS | {"draws": 10**6})
 """
 
@@ -378,7 +378,7 @@ RUN = """
     import sys
     import numpy as np, lwa
     from lwa.run.checkpoints import keeper
-    keeper.EVERY, keeper.SHARE = 0.2, 1.0
+    keeper.STATE_SECONDS, keeper.STATE_SHARE = 0.2, 1.0
     model = lwa.Model(lambda mu, y: -0.5 * (y - mu) ** 2, lambda mu: -0.5 * mu**2 / 100, init=0.0)
     fit = lwa.sample(model, sys.argv[2], subset_size=50, draws=10**7, seed=1, checkpoint=sys.argv[1], progress=False)
     print(fit.draws, fit.attributes["stopped"])

@@ -10,7 +10,7 @@ import pytest
 
 import lwa
 from lwa.rows import convert, open_store
-from lwa.run.checkpoints.watch import facts
+from lwa.run.checkpoints.watch import read_facts
 from lwa.storage import generations, stream
 from tests.run.checkpoints.test_resume import PLAIN, Y
 from tests.storage.test_generations import Evil, npy, npy_of
@@ -287,5 +287,5 @@ def test_the_copy_is_sound(run):
     """What the tests above spoil would have worked."""
     assert stream.STREAM_FILE in {file.name for file in run.iterdir()}
     rewritten(run, lambda *_: None)
-    assert facts(run)["state"] == "over"
+    assert read_facts(run)["state"] == "over"
     assert lwa.resume(run, PLAIN, Y, draws=40, progress=False).draws == 40

@@ -192,14 +192,14 @@ def test_a_running_run_can_be_read(ending, tmp_path):
 
 def test_what_is_on_disk_is_not_in_memory(ending, tmp_path, monkeypatch):
     held = []
-    usual = keeper.Folder.keep
+    usual = keeper.Folder.write_state
 
     def keep(self, runner, state):
         usual(self, runner, state)
         if state.recorder is not None:
             held.append(int(state.recorder.counts.max()) - state.recorder.taken)
 
-    monkeypatch.setattr(keeper.Folder, "keep", keep)
+    monkeypatch.setattr(keeper.Folder, "write_state", keep)
     folder = begun(tmp_path / "run", ending, blocks=12)
     assert lwa.load(folder).draws > 500
     assert max(held) <= 1  # one chain may be a draw ahead of another
@@ -215,14 +215,14 @@ MANY = """
     def anonymous():
         return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
 
-    keeper.EVERY, keeper.SHARE = 0.1, 1.0
-    usual, seen = keeper.Folder.keep, []
+    keeper.STATE_SECONDS, keeper.STATE_SHARE = 0.1, 1.0
+    usual, seen = keeper.Folder.write_state, []
 
     def keep(self, runner, state):
         usual(self, runner, state)
         seen.append((self.stream.draws, anonymous()))
 
-    keeper.Folder.keep = keep
+    keeper.Folder.write_state = keep
     model = lwa.Model(
         lambda mu, y: -0.5 * (y - mu) ** 2, lambda mu: -0.5 * mu**2, init=0.0,
         derived=lambda mu: {"curve": mu * jnp.arange(200.0)},

@@ -1,1 +1,1 @@
-"""Runs that survive: draws streamed to disk, the state of all chains every few seconds, and how to go on from there."""
+"""Checkpoints: draws streamed to disk, the state of all chains every few seconds, and how to resume from there."""

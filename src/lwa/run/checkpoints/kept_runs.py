@@ -1,4 +1,4 @@
-"""Runs that are kept on disk while they go on: how one is begun, taken up again, and closed."""
+"""Runs that are kept on disk: begin one, load its state to resume it, and finish it."""
 
 import os
 from collections.abc import Collection, Iterator, Mapping
@@ -6,15 +6,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from lwa.errors import InputError, RunFolderError, warn
 from lwa.result.result import Home, Result
 from lwa.run.begin import Run, Starts
-from lwa.run.checkpoints.arguments import Unkept, as_json, from_json, held
-from lwa.run.checkpoints.identity import identity_of, require_same
+from lwa.run.checkpoints.arguments import UnsupportedValue, decode_arguments, encode_arguments, encode_value
+from lwa.run.checkpoints.identity import describe_identity, require_same_run
 from lwa.run.checkpoints.keeper import Folder
 from lwa.run.conclude import label_axes
 from lwa.storage.generations import Generation, read_generations
@@ -23,7 +23,7 @@ from lwa.storage.run_folder import discard_run, holds_run, require_free, require
 from lwa.storage.stream import STREAM_FILE, load_stream
 
 STRANGE = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
-"""What comes of reading a state that is whole, but was not written by lwa."""
+"""Errors of reading a state that is whole, but was not written by lwa."""
 
 
 @dataclass(frozen=True)
@@ -32,44 +32,43 @@ class Begun:
 
     path: Path
     generation: Generation
-    faults: list[str]  # of later generations
+    faults: list[str]  # why later generations could not be used
 
     @property
     def description(self) -> dict[str, Any]:
-        """What the run is, as it was when it began."""
-        described: dict[str, Any] = self.generation.head["description"]
-        return described
+        """What the run is: its arguments, starts and identity."""
+        return cast(dict[str, Any], self.generation.head["description"])
 
 
 @dataclass(frozen=True)
 class Fresh:
     """How a new run is begun."""
 
-    told: Mapping[str, Any] | None = None  # whatever a later process should know, as JSON
-    replaces: bool = False  # a run that is in the folder already
+    told: Mapping[str, Any] | None = None  # JSON to store for a later process
+    replaces: bool = False  # whether to overwrite a run that is in the folder
 
 
 FRESH: Fresh = Fresh()
 
 
 def require_new(folder: Path, fresh: Fresh) -> None:
-    """Refuse a folder that is in use, before anything is computed."""
+    """Raise if a folder is in use, before anything is computed."""
     require_free(folder)
     require_idle(folder)
     require_no_run(folder, fresh)
 
 
 def require_no_run(folder: Path, fresh: Fresh) -> None:
-    """Refuse to write over a run, unless that is what is wanted."""
+    """Raise if the folder holds a run that must not be overwritten."""
     if holds_run(folder) and not fresh.replaces:
         raise RunFolderError(
-            f"{folder} holds a run already. lwa.resume({str(folder)!r}, model, data) goes on with it; else pass "
+            f"{folder} already holds a run. Continue it with lwa.resume({str(folder)!r}, model, data), or pass "
             "checkpoint= with a new folder."
         )
 
 
 def load_state(folder: str | os.PathLike[str]) -> Begun:
-    """The last state of a run that is whole, draws included."""
+    """Return the last state of a run that is undamaged, its draws included."""
     path, faults = Path(folder), list[str]()
     require_idle(path)
     require_no_links(path.glob("*"))
@@ -93,21 +92,21 @@ def load_state(folder: str | os.PathLike[str]) -> Begun:
 def read_arguments(
     begun: Begun, given: Mapping[str, Any], names: Collection[str], *, draws: object, budget: object
 ) -> dict[str, Any]:
-    """The arguments of the call that began it, and what is asked for now; `names` are all that there are."""
+    """Return the arguments of the call that began a run, with the new ones; `names` are all valid names."""
     if strange := [name for name in given if name not in names]:
         raise InputError(
             f"lwa.resume has no argument {strange[0]!r}. Pass what lwa.sample was called with, or nothing."
         )
-    with of_lwas_own(begun.path):
+    with report_foreign_state(begun.path):
         kept = begun.description["asked"]
         if {*kept["arguments"], *kept["unkept"]} != set(names):
             raise KeyError("arguments of another version")
-        rebuilt = from_json(kept, given, begun.path)
+        arguments = decode_arguments(kept, given, begun.path)
         there = int(begun.generation.head["draws"])
     for name, value in given.items():
         try:
-            now = held(value)
-        except Unkept:
+            now = encode_value(value)
+        except UnsupportedValue:
             continue  # what draws depend on is compared once the run is prepared
         if name in kept["arguments"] and kept["arguments"][name] != now:
             raise RunFolderError(
@@ -117,12 +116,12 @@ def read_arguments(
     if isinstance(draws, int) and draws < there:
         raise InputError(f"{begun.path} has {there} draws already. Pass draws={there} or more.")
     more = {"draws": draws, "budget": budget}
-    return rebuilt | {name: value for name, value in more.items() if value is not None}
+    return arguments | {name: value for name, value in more.items() if value is not None}
 
 
 def recall_starts(begun: Begun) -> Starts | None:
-    """Where its chains began, if that was given: the mode was looked for from there."""
-    with of_lwas_own(begun.path):
+    """Return the starts that the user gave, if any: the search for the mode began there."""
+    with report_foreign_state(begun.path):
         starts = begun.description["starts"]
         return None if starts is None else [np.array(start, np.float64) for start in starts]
 
@@ -131,45 +130,44 @@ def recall_starts(begun: Begun) -> Starts | None:
 def open_run(
     run: Run, path: Path, asked: Mapping[str, Any], starts: Starts | None, *, begun: Begun | None, fresh: Fresh
 ) -> Iterator[Folder]:
-    """Yield the keeper of a run that is prepared, alone in its folder."""
+    """Lock the folder of a prepared run, and yield what writes the run to it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunFolderError(
-            f"Cannot keep a run in {path}: {error.strerror or error}. Pass checkpoint= with a folder that you may "
-            "write to."
+            f"Cannot keep a run in {path}: {error.strerror or error}. Pass checkpoint= with a writable folder."
         ) from None
     with lock_run(path):
         if begun is not None:
             yield Folder(path, run, begun.description, begun.generation)
             return
-        require_no_run(path, fresh)  # which another process may have made meanwhile
+        require_no_run(path, fresh)  # another process may have made one meanwhile
         discard_run(path)
         settled = dict(asked) | {"seed": run.settings.seed, "subset_size": run.subset_size}
         del settled["checkpoint"]
         description = {
-            "asked": as_json(settled),
+            "asked": encode_arguments(settled),
             "starts": None if starts is None else [start.tolist() for start in starts],
-            "identity": identity_of(run),
-            "result": described(run),
+            "identity": describe_identity(run),
+            "result": describe_run(run),
             "told": fresh.told,
         }
         yield Folder(path, run, description)
 
 
 def check_identity(run: Run, begun: Begun) -> list[str]:
-    """Refuse a run that is not the one that was begun; warn of what is to be known of one that is, and return it."""
-    with of_lwas_own(begun.path):
-        remarks = require_same(begun.description["identity"], run, begun.path)
-    remarks = [*(f"{fault}. The run went on from the state before it." for fault in begun.faults), *remarks]
+    """Raise if a run is not the one that was begun; warn of damaged states and another processor, and return that."""
+    with report_foreign_state(begun.path):
+        remarks = require_same_run(begun.description["identity"], run, begun.path)
+    remarks = [*(f"{fault}. The run resumed from the state before it." for fault in begun.faults), *remarks]
     for remark in remarks:
         warn(remark)
     return remarks
 
 
 @contextmanager
-def of_lwas_own(path: Path) -> Iterator[None]:
-    """A state that is whole but says what no state of lwa says is refused in a sentence."""
+def report_foreign_state(path: Path) -> Iterator[None]:
+    """Turn errors of reading a state that lwa did not write into one that says so."""
     try:
         yield
     except (InputError, RunFolderError):
@@ -177,14 +175,14 @@ def of_lwas_own(path: Path) -> Iterator[None]:
     except STRANGE as error:
         raise RunFolderError(
             f"The state of {path} is not lwa's own ({type(error).__name__}: {error}). Begin the run anew in another "
-            "folder, or go on with the lwa that wrote it."
+            "folder, or resume it with the version of lwa that wrote it."
         ) from None
 
 
-def described(run: Run) -> dict[str, Any]:
-    """What `lwa.load` must know of a run that is not over."""
+def describe_run(run: Run) -> dict[str, Any]:
+    """Return what `lwa.load` needs to read a run that is not over."""
     dims, coords = label_axes(run.data.given)
-    told = {
+    attributes = {
         "inference_library": "lwa",
         "inference_library_version": version("lwa"),
         "seed": run.settings.seed,
@@ -193,11 +191,11 @@ def described(run: Run) -> dict[str, Any]:
         "rows": run.survey.length,
         "settings": run.record(),
     }
-    return {"attributes": told, "dims": dims, "coords": coords}
+    return {"attributes": attributes, "dims": dims, "coords": coords}
 
 
 def finish_folder(keeper: Folder, result: Result) -> Result:
-    """The run that is over, its draws on disk; `lwa.load` reads it from now on."""
+    """Save the result of a finished run beside its draws; from now on `lwa.load` reads it."""
     failed = keeper.failed
     if not failed:
         streamed = keeper.stream.describe() if result.running is None else None

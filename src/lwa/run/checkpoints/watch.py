@@ -1,4 +1,4 @@
-"""A run that goes on, seen from another process: only what is on disk is read."""
+"""Watch a run from another process, by reading its folder only."""
 
 import time
 from pathlib import Path
@@ -10,71 +10,71 @@ from rich.table import Table
 
 from lwa.errors import RunFolderError
 from lwa.result.result import Result, split_groups
-from lwa.run.checkpoints.resume import of_lwas_own
+from lwa.run.checkpoints.kept_runs import report_foreign_state
 from lwa.storage.generations import read_generations
 from lwa.storage.locks import is_running
 from lwa.storage.run_folder import MANIFEST, read_run
 from lwa.storage.stream import load_stream
 
 SECONDS = 2.0
-"""Between two looks."""
+"""Time between two updates of the table."""
 LOOKED_AT = 20_000
-"""Draws a chain by which mixing is judged, the last ones."""
+"""Draws per chain, the last ones, from which mixing is estimated."""
 
 
 def follow(folder: Path, *, once: bool) -> None:
-    """Look again and again until the run is over, or Ctrl-C."""
+    """Show the state of a run, and update it until the run is over or Ctrl-C is pressed."""
     console = Console()
     if once or not console.is_terminal:
-        console.print(seen(folder))
+        console.print(build_table(folder))
         return
     try:
-        with Live(seen(folder), console=console, auto_refresh=False) as live:
+        with Live(build_table(folder), console=console, auto_refresh=False) as live:
             while is_running(folder):
                 time.sleep(SECONDS)
-                live.update(seen(folder), refresh=True)
-            live.update(seen(folder), refresh=True)  # how it ended
+                live.update(build_table(folder), refresh=True)
+            live.update(build_table(folder), refresh=True)  # how the run ended
     except KeyboardInterrupt:
-        return  # of the watching, not of the run
+        return  # the run itself goes on
 
 
-def seen(folder: Path) -> Table:
-    """What is there, as a table."""
+def build_table(folder: Path) -> Table:
+    """Return the facts of a run as a table."""
     table = Table(title=str(folder), show_header=False, title_justify="left")
-    for name, value in facts(folder).items():
+    for name, value in read_facts(folder).items():
         table.add_row(name, value)
     return table
 
 
-def facts(folder: Path) -> dict[str, str]:
-    """In words."""
+def read_facts(folder: Path) -> dict[str, str]:
+    """Return the state of a run in words, by what each fact is called."""
     head: dict[str, Any] | None = next((one.head for one, _ in read_generations(folder) if one is not None), None)
     if head is None:
-        raise RunFolderError(f"{folder} holds no run that is kept while it goes on. Pass the folder of one.")
-    with of_lwas_own(folder):
-        return facts_of(folder, head)
+        raise RunFolderError(f"{folder} holds no checkpoint of a run. Pass the folder of one.")
+    with report_foreign_state(folder):
+        return describe_facts(folder, head)
 
 
-def facts_of(folder: Path, head: dict[str, Any]) -> dict[str, str]:
-    """What a state says, and whether there will be another."""
+def describe_facts(folder: Path, head: dict[str, Any]) -> dict[str, str]:
+    """Return what a state says of a run, and the time left if the run is going on."""
     asked, draws, wanted = head["description"]["asked"]["arguments"], head["draws"], head["wanted"]
     running = is_running(folder)
-    told = {"state": state_of(folder, head, running=running)}
+    facts = {"state": describe_state(folder, head, running=running)}
     if head["tuned"] is None:
-        told["tune"] = f"{head['position']:,} of {asked['tune']:,} steps"
+        facts["tune"] = f"{head['position']:,} of {asked['tune']:,} steps"
     else:
-        told["draws per chain"] = f"{draws:,}" + (f" of {wanted:,}" if isinstance(wanted, int) else "")
+        facts["draws per chain"] = f"{draws:,}" + (f" of {wanted:,}" if isinstance(wanted, int) else "")
     if head["stream"]["draws"] >= 8:
-        told |= mixing(folder, head)
-    told["subset changes"] = f"{head['refreshed'] / max(1, head['transitions']):.2f} of proposals accepted"
-    told["seconds"] = f"{head['seconds']:.0f}"
-    if running and (left := seconds_left(head)) < float("inf"):
-        told["time left"] = f"about {max(0.0, left):.0f} s"
-    return told
+        facts |= measure_mixing(folder, head)
+    facts["subset changes"] = f"{head['refreshed'] / max(1, head['transitions']):.2f} of proposals accepted"
+    facts["seconds"] = f"{head['seconds']:.0f}"
+    if running and (left := estimate_seconds_left(head)) < float("inf"):
+        facts["time left"] = f"about {max(0.0, left):.0f} s"
+    return facts
 
 
-def seconds_left(head: dict[str, Any]) -> float:
-    """Until the draws are there, at the speed so far, or the budget is spent."""
+def estimate_seconds_left(head: dict[str, Any]) -> float:
+    """Return the seconds until all draws are made, at the speed so far, or the budget is spent."""
     spent, draws, left = time.time() - head["written"], head["draws"], head["seconds_left"]
     if head["wanted"] is not None and head["clock"]:
         (first, began), (last, now) = head["clock"][0], head["clock"][-1]
@@ -83,8 +83,8 @@ def seconds_left(head: dict[str, Any]) -> float:
     return float(left) - spent
 
 
-def state_of(folder: Path, head: dict[str, Any], *, running: bool) -> str:
-    """Whether it goes on, is over, or can go on."""
+def describe_state(folder: Path, head: dict[str, Any], *, running: bool) -> str:
+    """Return whether a run is running, over, or can be resumed, in words."""
     ago = f"kept {max(0.0, time.time() - head['written']):.0f} s ago"
     if running:
         return f"running, {ago}"
@@ -94,16 +94,16 @@ def state_of(folder: Path, head: dict[str, Any], *, running: bool) -> str:
     return f"{stopped}; lwa resume {folder} goes on" if stopped else "over"
 
 
-def mixing(folder: Path, head: dict[str, Any]) -> dict[str, str]:
-    """Effective draws and R-hat of the parameter that mixed worst, as ArviZ has them."""
+def measure_mixing(folder: Path, head: dict[str, Any]) -> dict[str, str]:
+    """Return the smallest effective number of draws and the largest R-hat of all parameters, as ArviZ computes them."""
     groups = split_groups(load_stream(folder, head["stream"]).variables())
     posterior, stats = (
         {name: values[:, -LOOKED_AT:] for name, values in groups[of].items()} for of in ("posterior", "sample_stats")
     )
     labels = head["description"]["result"]
     table = Result(posterior, stats, {}, labels["dims"], labels["coords"]).summary(kind="diagnostics")
-    of_all = head["stream"]["draws"] / min(LOOKED_AT, head["stream"]["draws"])
+    scale = head["stream"]["draws"] / min(LOOKED_AT, head["stream"]["draws"])
     return {
-        "effective draws": f"about {of_all * table['ess_bulk'].astype(float).min():,.0f}, of the worst parameter",
+        "effective draws": f"about {scale * table['ess_bulk'].astype(float).min():,.0f}, of the worst parameter",
         "R-hat": f"{table['r_hat'].astype(float).max():.3f}, of the worst parameter",
     }
