@@ -22,25 +22,18 @@ def compare(
     ] = "logistic",
     data: Annotated[Path | None, typer.Argument(help="File with the data of your own lwa.Model, .npy.")] = None,
     rows: Annotated[float, typer.Option(help="Rows to simulate, such as 1e6.", min=10)] = 1e6,
-    budget: Annotated[
-        str, typer.Option(help="Time for tuning and sampling per method, such as '1 s' or '1 min'.")
-    ] = "1 s",
-    methods: Annotated[
-        str, typer.Option(help="Methods separated by commas, such as 'lwa,metropolis,sgld'; auto: all.")
-    ] = "auto",
+    budget: Annotated[str, typer.Option(help="Time for tuning and sampling per method, such as '1 min'.")] = "1 s",
+    methods: Annotated[str, typer.Option(help="Such as 'lwa,metropolis,sgld', with commas; auto: all.")] = "auto",
     subset_size: Annotated[int, typer.Option(help="Rows that a step of lwa reads.", min=1)] = 1000,
     kernel: Annotated[
         str,
-        typer.Option(
-            help="Proposals of the other methods: gaussian, at the mode, as lwa's own; or walk, as in their papers."
-        ),
+        typer.Option(help="Proposals of other methods: gaussian, at the mode, as lwa's; or walk, as in papers."),
     ] = "gaussian",
     chains: Annotated[int, typer.Option(help="Chains per method.", min=1)] = 4,
     tune: Annotated[int, typer.Option(help="Steps that tune a method and are dropped.", min=0)] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the data and of the draws.", min=0)] = 1,
     out: Annotated[
-        Path | None,
-        typer.Option(show_default="runs/compare-PROBLEM", help="Folder for the table, the figure and the runs."),
+        Path | None, typer.Option(show_default="runs/compare-PROBLEM", help="Folder for table, figure and runs.")
     ] = None,
 ) -> None:
     """Run lwa beside the algorithms of other papers, with the same budget and the same starts.
@@ -68,7 +61,7 @@ def compare(
 
 def load_problem(name: str, data: Path | None) -> "Simulated":
     """Load a user's `lwa.Model` and its data, or what a function returns: (model, data) or (model, data, bound)."""
-    from lwa.cli.user_module import load_object
+    from lwa.cli.source import load_object
     from lwa.models.model import Model
     from lwa.rivals.problems import Simulated
 

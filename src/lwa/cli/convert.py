@@ -13,9 +13,7 @@ def convert(
         str, typer.Argument(metavar="SOURCE", help="Parquet, Arrow IPC or CSV: a file, a folder, a pattern or a URL.")
     ],
     destination: Annotated[Path, typer.Argument(metavar="DESTINATION", help="Folder to create.")],
-    columns: Annotated[
-        str | None, typer.Option(show_default="all", help="Columns to convert, separated by commas.")
-    ] = None,
+    columns: Annotated[str | None, typer.Option(show_default="all", help="Columns, separated by commas.")] = None,
     missing: options.MissingParam = "error",
     overwrite: Annotated[bool, typer.Option(help="Replace rows that are already in the destination.")] = False,
 ) -> None:

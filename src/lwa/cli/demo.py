@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
+from lwa.cli.options import SEED_HELP
+
 
 def demo(
     rows: Annotated[int, typer.Option(help="Rows to simulate.", min=10)] = 1_000_000,
     subset_size: Annotated[int, typer.Option(help="Rows that a step reads.", min=1)] = 1000,
     draws: Annotated[int, typer.Option(help="Draws to keep per chain.", min=1)] = 1000,
-    seed: Annotated[
-        int, typer.Option(help="Seed of the random numbers. The same seed gives the same draws.", min=0)
-    ] = 1,
+    seed: Annotated[int, typer.Option(help=SEED_HELP, min=0)] = 1,
     out: Annotated[Path, typer.Option(help="Folder to save the run to.")] = Path("runs/demo"),
 ) -> None:
     """Fit a logistic regression with 10 parameters to a million simulated rows, and show the result."""

@@ -8,22 +8,12 @@ import typer
 
 from lwa.cli import options
 
+FORMULA_HELP = "Such as 'y ~ x + C(k) + a:b' or '(delay > 15) ~ distance'. Leave it out with --numpyro."
+
 
 def fit(
-    what: Annotated[
-        str,
-        typer.Argument(
-            metavar="FORMULA",
-            help="Such as 'y ~ x + C(k) + a:b' or '(delay > 15) ~ distance'. Leave it out with --numpyro.",
-        ),
-    ],
-    data: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="DATA",
-            help="Parquet, Arrow or CSV: a file, a folder, a pattern or a URL; or a folder made by lwa convert.",
-        ),
-    ] = None,
+    what: Annotated[str, typer.Argument(metavar="FORMULA", help=FORMULA_HELP)],
+    data: Annotated[str | None, typer.Argument(metavar="DATA", help=options.DATA_HELP)] = None,
     family: options.FamilyParam = None,
     link: options.LinkParam = None,
     prior: options.PriorParam = None,
@@ -38,11 +28,7 @@ def fit(
     tune: options.TuneParam = 1000,
     chains: options.ChainsParam = 4,
     keep: Annotated[
-        str,
-        options.sampling_option(
-            help="What to keep: all draws, or summary: statistics of all draws and the last draws of each chain. "
-            "auto keeps all."
-        ),
+        str, options.sampling_option(help="all: every draw; summary: statistics and each chain's last ones; auto: all.")
     ] = "auto",
     seed: options.SeedParam = None,
     target: options.TargetParam = "calibrated",
@@ -50,9 +36,7 @@ def fit(
     epsilon: options.EpsilonParam = "auto",
     dask: options.DaskParam = None,
     out: Annotated[Path, options.output_option(help="Folder of the run.")] = Path("runs/fit"),
-    overwrite: Annotated[
-        bool, options.output_option("--overwrite", help="Replace a run that is already there.")
-    ] = False,
+    overwrite: Annotated[bool, options.output_option("--overwrite", help="Replace the run that is there.")] = False,
     certify: options.CertifyParam = True,
     page: options.ReportParam = True,
     json: options.JsonParam = False,
@@ -78,13 +62,13 @@ def fit(
     input (with a one-line explanation), 130 after Ctrl-C before the first draw,
     143 after SIGTERM (the draws are saved, and lwa resume continues the run).
     """
-    from lwa.cli.fitting import fit_and_save, parse_sample_options, print_fit
+    from lwa.cli.fitting import conclude_fit, fit_source, parse_sample_options
     from lwa.cli.source import Source
     from lwa.executors.dask import connect_dask
     from lwa.storage.run_folder import require_free
     from lwa.user.progress import start_stopwatch
 
-    stages = start_stopwatch()
+    stages, command = start_stopwatch(), ["lwa", *sys.argv[1:]]
     require_free(out, replace=overwrite)  # check this and all options before any long work begins
     asked = parse_sample_options(
         tune=tune, chains=chains, budget=budget, target=target, exact=exact, seed=seed, epsilon=epsilon, draws=draws,
@@ -95,8 +79,7 @@ def fit(
         numpyro=numpyro, missing=missing,
     )  # fmt: skip
     with connect_dask(dask) as executor:
-        fitted = fit_and_save(
-            source, out, asked, command=["lwa", *sys.argv[1:]], certify=certify, report=page, progress=not json,
-            overwrite=overwrite, executor=executor, stages=stages,
-        )  # fmt: skip
-    print_fit(fitted, out, json=json)
+        run = fit_source(
+            source, out, asked, command, progress=not json, overwrite=overwrite, executor=executor, stages=stages
+        )
+        conclude_fit(run, out, command, stages, certify=certify, report=page, json=json)

@@ -46,7 +46,7 @@ def complete_settings(options: SampleOptions, **more: object) -> dict[str, Any]:
 
 
 def fit_source(
-    source: Source, out: Path, options: SampleOptions, *, command: Sequence[str], progress: bool, overwrite: bool,
+    source: Source, out: Path, options: SampleOptions, command: Sequence[str], *, progress: bool, overwrite: bool,
     executor: Executor | None, stages: Stopwatch,
 ) -> Result:  # fmt: skip
     """Read and sample. Draws are saved in `out` as they are made, so no later error can lose them.

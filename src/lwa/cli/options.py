@@ -1,6 +1,7 @@
 """Options that several commands share, and how their text becomes the settings of `lwa.sample`."""
 
 from functools import partial
+from pathlib import Path
 from typing import Annotated, TypedDict
 
 import typer
@@ -13,21 +14,15 @@ model_option, data_option, sampling_option, output_option = (
 """`typer.Option` in each panel of `--help`."""
 DEFAULT_SUBSET_SIZE = 1000
 """Rows that a step reads unless --subset-size is given; all rows if there are fewer."""
+DATA_HELP = "Parquet, Arrow, CSV or .npy: a file, a folder, a pattern or a URL; or a folder made by lwa convert."
+SEED_HELP = "Seed of the random numbers. The same seed gives the same draws."
 
+FAMILIES = "gaussian, student_t, bernoulli, binomial, poisson, negative_binomial, gamma or categorical"
 FamilyParam = Annotated[
-    str | None,
-    model_option(
-        show_default="gaussian",
-        help="Distribution of the response: gaussian, student_t, bernoulli, binomial, poisson, negative_binomial, "
-        "gamma or categorical.",
-    ),
+    str | None, model_option(show_default="gaussian", help=f"Distribution of the response: {FAMILIES}.")
 ]
 LinkParam = Annotated[
-    str | None,
-    model_option(
-        show_default="the family's own",
-        help="Link function, such as probit or cloglog for bernoulli, or log for gaussian.",
-    ),
+    str | None, model_option(show_default="the family's own", help="Link function, such as probit, cloglog or log.")
 ]
 PriorParam = Annotated[
     list[str] | None,
@@ -39,23 +34,15 @@ PriorParam = Annotated[
     ),
 ]
 OffsetParam = Annotated[
-    str | None,
-    model_option(help="Column or expression that is added to the linear predictor, such as 'log(exposure)'."),
+    str | None, model_option(help="Column or expression added to the linear predictor, such as 'log(exposure)'.")
 ]
 WeightsParam = Annotated[str | None, model_option(help="Column that says how often each row counts.")]
-TrialsParam = Annotated[
-    str | None, model_option(help="Number of trials of binomial: a column, or one number for all rows.")
-]
+TrialsParam = Annotated[str | None, model_option(help="Trials of binomial: a column, or one number for all rows.")]
 NumpyroParam = Annotated[
     str | None,
-    model_option(
-        metavar="MODULE:MODEL",
-        help="NumPyro model in a module of this folder, instead of a formula. Its arguments are columns of the data.",
-    ),
+    model_option(metavar="MODULE:MODEL", help="NumPyro model in this folder. Its arguments are columns of the data."),
 ]
-MissingParam = Annotated[
-    str, data_option(help="What to do about missing values: error to stop, drop to leave such rows out.")
-]
+MissingParam = Annotated[str, data_option(help="Rows with missing values: error to stop, drop to leave them out.")]
 SubsetSizeParam = Annotated[
     str | None,
     sampling_option(
@@ -76,24 +63,14 @@ DrawsParam = Annotated[
 TuneParam = Annotated[int, sampling_option(help="Steps that tune the sampler and are dropped.", min=0)]
 ChainsParam = Annotated[int, sampling_option(help="Number of chains.", min=1)]
 SeedParam = Annotated[
-    int | None,
-    sampling_option(
-        show_default="a new one, which the run records",
-        help="Seed of the random numbers. The same seed gives the same draws.",
-        min=0,
-    ),
+    int | None, sampling_option(show_default="a new one, which the run records", help=SEED_HELP, min=0)
 ]
 TargetParam = Annotated[
     str, sampling_option(help="How a subset of rows stands for all rows: calibrated, powered, subposterior or auto.")
 ]
-ExactParam = Annotated[
-    bool, sampling_option(help="Correct every draw by all rows. Each draw then takes one full pass.")
-]
+ExactParam = Annotated[bool, sampling_option(help="Correct every draw by all rows, in one full pass per draw.")]
 EpsilonParam = Annotated[
-    str,
-    sampling_option(
-        help="How closely a subset must resemble all rows, for powered and subposterior: a number, or auto."
-    ),
+    str, sampling_option(help="How closely subsets resemble all rows (powered, subposterior): a number, or auto.")
 ]
 DaskParam = Annotated[
     str | None,
@@ -104,15 +81,11 @@ DaskParam = Annotated[
     ),
 ]
 CertifyParam = Annotated[
-    bool,
-    output_option(
-        help="Measure how far the draws are from the posterior of all rows, in one or two passes over the rows."
-    ),
+    bool, output_option(help="Measure how far the draws are from the posterior of all rows, in one or two passes.")
 ]
-ReportParam = Annotated[
-    bool, output_option("--report/--no-report", help="Write report.html into the folder of the run.")
-]
+ReportParam = Annotated[bool, output_option("--report/--no-report", help="Write report.html beside the draws.")]
 JsonParam = Annotated[bool, output_option("--json", help="Print JSON on standard output, and nothing else.")]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder saved by lwa fit, lwa demo or fit.save().")]
 
 
 class SampleOptions(TypedDict):

@@ -5,9 +5,11 @@ from typing import Annotated
 
 import typer
 
+from lwa.cli import options
+
 
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder saved by lwa fit, lwa demo or fit.save().")],
+    run: options.RunArgument,
     out: Annotated[Path | None, typer.Option(show_default="RUN/report.html", help="File to write.")] = None,
 ) -> None:
     """Write a saved run as one HTML page: verdict, table, plots, warnings, and how to repeat it."""

@@ -9,20 +9,12 @@ from lwa.cli import options
 
 
 def resume(
-    run: Annotated[
-        Path,
-        typer.Argument(metavar="RUN", help="Folder of an lwa fit that ended early, or that should have more draws."),
-    ],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an lwa fit to continue or to extend.")],
     draws: Annotated[
-        int | None,
-        typer.Option(show_default="as before", help="Draws per chain in total, to extend the run.", min=1),
+        int | None, typer.Option(show_default="as before", help="Draws per chain in total, to extend the run.", min=1)
     ] = None,
     budget: Annotated[
-        str | None,
-        typer.Option(
-            show_default="as before",
-            help="Time for tuning and sampling in total, such as 60s or '10 min', to extend it.",
-        ),
+        str | None, typer.Option(show_default="as before", help="Time for tuning and sampling in total, such as 60s.")
     ] = None,
     numpyro: options.NumpyroParam = None,
     dask: options.DaskParam = None,
@@ -36,14 +28,15 @@ def resume(
     those of the first command; lwa names what differs. Repeat --numpyro if the
     first command had it. --draws or --budget extend a fit that is complete.
     """
-    from lwa.cli.fitting import print_fit, resume_and_save
+    from lwa.cli.fitting import conclude_fit, read_source, silence_warnings
     from lwa.executors.dask import connect_dask
-    from lwa.user.progress import start_stopwatch
+    from lwa.run.sample import resume as resume_sampling
+    from lwa.user.progress import Display, start_stopwatch
 
     stages = start_stopwatch()
     with connect_dask(dask) as executor:
-        fitted = resume_and_save(
-            run, draws=draws, budget=budget, numpyro=numpyro, certify=certify, report=page, progress=not json,
-            executor=executor, stages=stages,
-        )  # fmt: skip
-    print_fit(fitted, run, json=json)
+        source, command = read_source(run, numpyro)
+        with silence_warnings(), Display(not json, stages) as display:
+            model, rows = source.read(progress=display, executor=executor)
+            found = resume_sampling(run, model, rows, draws=draws, budget=budget, progress=display, executor=executor)
+        conclude_fit(found, run, command, stages, certify=certify, report=page, json=json)

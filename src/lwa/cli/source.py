@@ -1,13 +1,15 @@
 """The model and the data of a command: a formula with its options or a NumPyro model, and a table."""
 
 import inspect
+import os
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from typing import cast
 
-from lwa.cli.user_module import load_object
 from lwa.errors import InputError
 from lwa.executors import Executor
 from lwa.models.glm import Glm, glm
@@ -126,3 +128,25 @@ def parse_prior(text: str) -> tuple[str, tuple[str | float, ...]]:
     except ValueError:
         raise InputError(f"prior {text!r} is not understood. Pass 'x = normal(0, 1)', for example, or flat.") from None
     return found["of"], (found["kind"], *numbers)
+
+
+def load_object(name: str) -> object:
+    """Import an object that the command line names as `module:name`, from the current folder first."""
+    module, _, attribute = name.partition(":")
+    if not (module and attribute) or "/" in module:
+        raise InputError(
+            f"{name!r} is no module:name. Pass models:mine for the object mine in models.py of this folder."
+        )
+    sys.path.insert(0, os.getcwd())
+    try:
+        found: object = getattr(import_module(module), attribute)
+        return found
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"{name!r} cannot be loaded: {error}. Pass module:name of a module in this folder.") from None
+    except (Exception, SystemExit) as error:
+        raise InputError(
+            f"{name!r} cannot be loaded: {type(error).__name__} while {module!r} was imported: {error}. Correct the "
+            "module first."
+        ) from error
+    finally:
+        sys.path.remove(os.getcwd())

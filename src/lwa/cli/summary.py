@@ -1,17 +1,11 @@
 """`lwa summary`: print the table of a saved run."""
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
 from lwa.cli import options
 
 
-def summary(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder saved by lwa fit, lwa demo or fit.save().")],
-    json: options.JsonParam = False,
-) -> None:
+def summary(run: options.RunArgument, json: options.JsonParam = False) -> None:
     """Print a saved run: ArviZ's summary, the certificate and the warnings.
 
     With --json it prints what lwa fit --json printed.
@@ -24,6 +18,5 @@ def summary(
 
         page = run / "report.html"
         typer.echo(format_run(fit, run, page if page.exists() else None))
-        return
-    typer.echo(repr(fit))
-    typer.echo(str(fit.summary()))
+    else:
+        typer.echo(f"{fit!r}\n{fit.summary()}")

@@ -1,26 +1,18 @@
-"""The forecast: what a run will do and cost, and what to change about it, from a few seconds of measurements."""
+"""The forecast: what a run will do and cost, from a few seconds of measurements, and what to change about the run."""
 
 import math
 import shutil
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 from lwa.backend.random import as_seed
 from lwa.cli.fitting import silence_warnings
-from lwa.cli.forecast.advice import advise
-from lwa.cli.forecast.newton_passes import count_newton_passes, find_last_subset
+from lwa.cli.forecast import work as cost_model
+from lwa.cli.forecast.passes import count_newton_passes, find_last_subset
 from lwa.cli.forecast.row_sample import RowSample, open_sample
 from lwa.cli.forecast.trial import Trial, run_trial
-from lwa.cli.forecast.work import (
-    PASS_PURPOSES,
-    Costs,
-    Workload,
-    estimate_move,
-    estimate_phases,
-    estimate_total,
-    find_worthwhile_workers,
-)
+from lwa.cli.forecast.work import PASS_PURPOSES, Costs, Workload, estimate_move, estimate_phases, estimate_total
 from lwa.cli.options import DEFAULT_SUBSET_SIZE, SampleOptions
+from lwa.cli.quantities import format_bytes, format_seconds, round_budget
 from lwa.cli.source import Source
 from lwa.diagnostics.gradients import FEWEST_TRIAL_ROWS, MOST_TRIAL_ROWS, TRIAL_POINTS, TRIAL_SHARE
 from lwa.errors import InputError
@@ -35,12 +27,18 @@ NUMBERS_PER_DRAW = 10
 """Numbers that a run keeps per draw besides θ."""
 ALLOCATOR_SLACK = 1.1
 """Factor for memory that allocators hold after it was freed."""
+FEWEST_SUBSET_ROWS, ACCURATE_ROWS_PER_PARAMETER = 100, 10
+"""Rows of a subset, and rows per parameter, with which the calibrated target is accurate (docs/accuracy.md)."""
+EXPENSIVE, AFFORDABLE = 10.0, 1.5
+"""If --exact makes a run EXPENSIVE times as long, the advice is to leave it out; up to AFFORDABLE, to use it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """What a run will do and cost, and advice on what to change."""
+    """What a run will do and cost."""
 
+    source: Source
+    options: SampleOptions
     work: Workload
     costs: Costs
     counted: bool  # whether the number of rows is known rather than estimated
@@ -51,8 +49,6 @@ class Forecast:
     thinning: int
     efficiency: float  # effective draws per draw
     memory: float  # bytes of anonymous memory, an upper bound
-    workers: int  # beyond which more save less than a tenth of the time
-    advice: list[str]
     warnings: list[str]
 
     @property
@@ -70,44 +66,31 @@ class Forecast:
         """Seconds per move and chain."""
         return estimate_move(self.work, self.costs) / self.work.chains
 
+    @property
+    def workers(self) -> int:
+        """The number of workers beyond which more save less than a tenth of the time."""
+        return cost_model.find_worthwhile_workers(self.work, self.costs)
+
+    @property
+    def advice(self) -> list[str]:
+        """What to change, one sentence per choice."""
+        sides = (advise_on_size, advise_on_exact, advise_on_conversion, advise_on_workers, advise_on_budget)
+        return [sentence for advise in sides if (sentence := advise(self))]
+
     def as_dict(self) -> dict[str, object]:
         """Return everything that `lwa plan --json` prints."""
-        work = {name: value for name, value in asdict(self.work).items() if name != "passes"}
-        return {
-            **work,
-            "rows_counted": self.counted,
-            "sample_rows": self.sample_rows,
-            "parameters": self.parameters,
-            "subset_size": self.subset_size,
-            "draws": self.draws,
-            "thinning": self.thinning,
-            "effective_draws": self.efficiency * self.draws * self.work.chains,
-            "passes": dict(self.work.passes),
-            "bytes_read": self.work.bytes_read,
-            "gathered_rows": self.work.gathered_rows,
-            "memory_bytes": self.memory,
-            "seconds": self.seconds,
-            "seconds_in_all": self.total,
-            "move_microseconds": 1e6 * self.move,
-            "workers": self.workers,
-            "costs": asdict(self.costs),
-            "advice": self.advice,
-            "warnings": self.warnings,
-        }
+        return asdict(self.work) | {
+            "rows_counted": self.counted, "sample_rows": self.sample_rows, "parameters": self.parameters,
+            "subset_size": self.subset_size, "draws": self.draws, "thinning": self.thinning,
+            "effective_draws": self.efficiency * self.draws * self.work.chains, "bytes_read": self.work.bytes_read,
+            "gathered_rows": self.work.gathered_rows, "memory_bytes": self.memory, "seconds": self.seconds,
+            "seconds_in_all": self.total, "move_microseconds": 1e6 * self.move, "workers": self.workers,
+            "costs": asdict(self.costs), "advice": self.advice, "warnings": self.warnings,
+        }  # fmt: skip
 
 
 def make_forecast(source: Source, options: SampleOptions, *, certify: bool) -> Forecast:
-    """Forecast `lwa fit` with these options, without a pass over all rows.
-
-    Parameters
-    ----------
-    source
-        The model and the data.
-    options
-        Options of `lwa.sample`.
-    certify
-        Whether the draws will be certified.
-    """
+    """Forecast `lwa fit` with these options of `lwa.sample`, without a pass over all rows."""
     source.require_one_model()
     columns = source.find_columns()
     wanted = None if columns is None else sorted(set(columns))
@@ -127,44 +110,19 @@ def forecast_from_sample(
     trial = run_trial(model, some, asked)
     facts, subsets, d = trial.fit.attributes, trial.problem.subsets, trial.data.model.dimension
     n = size if isinstance(size, int) else int(facts["subset_size"])
-    costs = scale_move_cost(trial.costs, n / subsets.size)
+    costs = replace(trial.costs, move=trial.costs.move * max(1.0, n / subsets.size))  # it may read more than the trial
+    gathered = subsets.move.replaced(subsets.n) * n / subsets.size / subsets.move.every
+    passes = count_passes(trial, some, asked, certify=certify)
     work = Workload(
-        rows=N,
-        row_bytes=some.row_bytes,
-        passes=count_passes(trial, some, asked, certify=certify),
-        moves=0,  # until the number of draws is known
-        chains=asked["chains"],
-        gathered=subsets.move.replaced(subsets.n) * n / subsets.size / subsets.move.every,
-        source_bytes=some.source_bytes,
+        N, some.row_bytes, passes, moves=0, chains=asked["chains"], gathered=gathered, source_bytes=some.source_bytes
     )
-    draws, work = plan_draws(work, costs, asked, facts["thinning"])
-    found = Forecast(
-        work=work,
-        costs=costs,
-        counted=some.counted,
-        sample_rows=len(some.rows),
-        parameters=d,
-        subset_size=n,
-        draws=draws,
-        thinning=facts["thinning"],
-        efficiency=trial.efficiency,
+    draws, work = plan_draws(work, costs, asked, facts["thinning"])  # which also counts the moves
+    return Forecast(
+        source, asked, work, costs, counted=some.counted, sample_rows=len(some.rows), parameters=d, subset_size=n,
+        draws=draws, thinning=facts["thinning"], efficiency=trial.efficiency,
         memory=bound_memory(trial, work, draws, d),
-        workers=find_worthwhile_workers(work, costs),
-        advice=[],
         warnings=[warning for warning in facts["warnings"] if not warning.startswith("Stopped early")],
-    )
-    room = shutil.disk_usage(find_existing_folder(find_rows_cache())).free
-    return replace(found, advice=advise(found, source, asked, room=room))
-
-
-def find_existing_folder(folder: Path) -> Path:
-    """Return a folder, or the nearest one above it that exists."""
-    return folder if folder.exists() else find_existing_folder(folder.parent)
-
-
-def scale_move_cost(costs: Costs, times: float) -> Costs:
-    """Return the costs if a move reads more rows than in the trial."""
-    return replace(costs, move=costs.move * times) if times > 1 else costs
+    )  # fmt: skip
 
 
 def count_passes(trial: Trial, some: RowSample, options: SampleOptions, *, certify: bool) -> dict[str, int]:
@@ -212,3 +170,77 @@ def bound_memory(trial: Trial, work: Workload, draws: int, d: int) -> float:
     T = min(TRIAL_SHARE * N, MOST_TRIAL_ROWS)
     rounding = 5 * 8 * T * 3 * TRIAL_POINTS if work.passes["certificate"] and T >= FEWEST_TRIAL_ROWS else 0
     return ALLOCATOR_SLACK * (trial.peak + kept + subset + leverage + rounding + SUMMARY_BYTES)
+
+
+def advise_on_size(found: Forecast) -> str:
+    """Advise on the rows per subset."""
+    least = math.ceil(max(FEWEST_SUBSET_ROWS, ACCURATE_ROWS_PER_PARAMETER * found.parameters) / 100) * 100
+    n, N = found.subset_size, found.work.rows
+    if found.options["target"] not in ("calibrated", "auto"):
+        wanted = f"--target calibrated needs only {least:,} rows per subset."
+        return f"--target {found.options['target']} needs subsets as large as time allows; {wanted}"
+    if n < min(least, N):
+        return (
+            f"Pass --subset-size {min(least, N)}: accurate draws of {found.parameters} parameters need ten rows per "
+            "parameter, and at least 100."
+        )
+    if n > 10 * least:
+        return f"--subset-size {least} is enough for {found.parameters} parameters, and steps would take less time."
+    return f"--subset-size {n} is enough for {found.parameters} parameters."
+
+
+def advise_on_exact(found: Forecast) -> str:
+    """Advise on correcting every draw by all rows."""
+    one = cost_model.estimate_pass(found.work, found.costs, "exact", cold=False)
+    without = sum(seconds for phase, seconds in found.seconds.items() if phase != "exact")
+    corrected = without + (found.draws + 1) * one
+    if found.options["exact"]:
+        if corrected > EXPENSIVE * without:
+            return (
+                f"Leave --exact out: the fit takes {format_seconds(without)} instead of {format_seconds(corrected)}. "
+                "The certificate measures the error that remains, and fit.polish() corrects it in a few passes."
+            )
+        return f"--exact takes {format_seconds(one)} per draw: affordable here."
+    if corrected <= AFFORDABLE * without:
+        return (
+            f"Pass --exact: it leaves no error but Monte Carlo error, in {format_seconds(corrected)} instead of "
+            f"{format_seconds(without)}."
+        )
+    return f"--exact would take {format_seconds(corrected)}. Without it, the certificate measures the remaining error."
+
+
+def advise_on_conversion(found: Forecast) -> str:
+    """Advise on converting the table first."""
+    if not found.work.passes["convert"]:
+        return "There is nothing to convert: the rows can be read at random as they are."
+    took, size, cache = found.seconds["convert"], found.work.pass_bytes, find_rows_cache()
+    room = shutil.disk_usage(next(path for path in (cache, *cache.parents) if path.exists())).free
+    if size > room:
+        return (
+            f"The converted rows take {format_bytes(size)}, but the disk of the cache has only {format_bytes(room)} "
+            "left. Set LWA_CACHE to a folder on another disk, or convert to one: lwa convert SOURCE FOLDER."
+        )
+    return (
+        f"The first fit converts {found.source.table!r}, which takes {format_seconds(took)} and {format_bytes(size)} "
+        "in the cache; later fits with the same columns reuse it. If formulas will change, convert all columns once: "
+        "lwa convert SOURCE FOLDER."
+    )
+
+
+def advise_on_workers(found: Forecast) -> str:
+    """Advise on the number of Dask workers."""
+    if found.workers == 1:
+        return "More workers (--dask) would save less than a tenth of the time."
+    faster = estimate_total(found.work, found.costs, found.workers)
+    return (
+        f"Up to {found.workers} workers (--dask) are worth it: {format_seconds(faster)} instead of "
+        f"{format_seconds(found.total)}."
+    )
+
+
+def advise_on_budget(found: Forecast) -> str:
+    """Advise on the time for tuning and sampling."""
+    if found.options["budget"] is not None:
+        return ""
+    needed = found.seconds["moves"] + found.seconds.get("exact", 0.0)
+    return f"--budget '{round_budget(2 * needed)}' is a safe time limit: twice what sampling should take, or more."

@@ -86,13 +86,12 @@ def sample_table(table: RowSource, folder: Path, missing: str) -> RowSample:
         rows = write_store(reading.batches(), folder, missing=missing)
     except TooNarrow as error:
         return sample_table(table.widen(error.column, error.wider), folder, missing)
-    took = perf_counter() - began
+    seconds = perf_counter() - began
     size = sum(group.chunks[0][:1].nbytes for group in rows.groups.values())
     length, counted = reading.length()
-    source_bytes = sum(file.size for file in table.files)
-    return RowSample(
-        rows, length, counted=counted, row_bytes=size, source_bytes=source_bytes, converted_in=took / len(rows)
-    )
+    source_bytes = sum(file.size for file, _ in table.stamps)
+    per_row = seconds / len(rows)
+    return RowSample(rows, length, counted=counted, row_bytes=size, source_bytes=source_bytes, converted_in=per_row)
 
 
 @dataclass(eq=False)
@@ -106,11 +105,8 @@ class TableReading:
     def batches(self) -> Iterator[Any]:
         """Yield all rows if they are few, else some from several places; the first ones if their number is unknown."""
         N = self.table.rows
-        places = (
-            [0]
-            if N is None or N <= MOST_SAMPLED_ROWS
-            else [N * place // SAMPLED_PLACES for place in range(SAMPLED_PLACES)]
-        )
+        every = range(SAMPLED_PLACES)
+        places = [0] if N is None or N <= MOST_SAMPLED_ROWS else [N * place // SAMPLED_PLACES for place in every]
         for place in places:
             left = MOST_SAMPLED_ROWS // len(places)
             for batch, _, share in self.table.read(place):
@@ -125,10 +121,10 @@ class TableReading:
             return self.table.rows, True
         if self.rows < MOST_SAMPLED_ROWS:
             return self.rows, True
-        first = self.table.files[0].path
+        first = self.table.stamps[0][0].path
         if self.table.format != "csv" or find_compression(first):
             return round(self.rows / self.share), False
         with open_bytes(first) as opened:
             head = opened.read(COUNTED_BYTES)
-        bytes_in_all = sum(file.size for file in self.table.files)
+        bytes_in_all = sum(file.size for file, _ in self.table.stamps)
         return max(self.rows, round(bytes_in_all * head.count(b"\n") / len(head))), False

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from lwa.backend.machine import PeakMemory, measure_disk_speed, read_free_memory
-from lwa.cli.forecast.pass_costs import measure, measure_gather, measure_passes, release_pages
+from lwa.cli.forecast.passes import measure, measure_gather, measure_passes, release_pages
 from lwa.cli.forecast.row_sample import RowSample
 from lwa.cli.forecast.work import Costs
 from lwa.cli.options import SampleOptions
@@ -41,9 +41,8 @@ class Trial:
     @property
     def efficiency(self) -> float:
         """Effective draws per draw, of the worst parameter."""
-        draws = np.concatenate(
-            [np.asarray(values).reshape(*values.shape[:2], -1) for values in self.fit.posterior.values()], axis=2
-        )
+        values = [np.asarray(values).reshape(*values.shape[:2], -1) for values in self.fit.posterior.values()]
+        draws = np.concatenate(values, axis=2)
         if draws.shape[1] < 8:
             return float("nan")
         return float(np.nanmin(effective_draws(draws.astype(np.float64)))) / (draws.shape[0] * draws.shape[1])
@@ -78,13 +77,9 @@ def run_trial(model: Model | Glm, some: RowSample, options: SampleOptions) -> Tr
         gather = 0.0 if some.everything is None else measure_gather(some.everything)
         release_pages(some.everything)
         costs = Costs(
-            row=row,
-            move=read_move_cost(fit),
-            gather=gather,
-            disk=measure_disk_speed(some.files),
-            start=max(0.5, start),
+            row, move=read_move_cost(fit), gather=gather, disk=measure_disk_speed(some.files), start=max(0.5, start),
             free=read_free_memory(),
-        )
+        )  # fmt: skip
     return Trial(data, fit, binding, costs, peak.bytes)
 
 
@@ -93,19 +88,10 @@ def sample_briefly(data: Data, options: SampleOptions) -> Result:
     size = options["subset_size"]
     assert size is not None
     return sample(
-        data.given,
-        data,
-        subset_size=min(size, data.available) if isinstance(size, int) else size,
-        target=options["target"],
-        epsilon=options["epsilon"],
-        draws="auto",
-        tune=min(options["tune"], 1000),
-        chains=options["chains"],
-        seed=options["seed"],
-        budget=TRIAL_SECONDS,
-        keep=options["keep"],
-        progress=False,
-    )
+        data.given, data, subset_size=min(size, data.available) if isinstance(size, int) else size,
+        target=options["target"], epsilon=options["epsilon"], draws="auto", tune=min(options["tune"], 1000),
+        chains=options["chains"], seed=options["seed"], budget=TRIAL_SECONDS, keep=options["keep"], progress=False,
+    )  # fmt: skip
 
 
 def read_move_cost(fit: Result) -> float:

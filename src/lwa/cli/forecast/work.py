@@ -80,8 +80,7 @@ def estimate_phases(work: Workload, costs: Costs, workers: int = 1) -> dict[str,
     stays = work.pass_bytes <= CACHED_SHARE * costs.free * workers
     found, seen = {"start": costs.start}, False
     for phase in PASS_PURPOSES:
-        count = work.passes.get(phase, 0)
-        if not count:
+        if not (count := work.passes.get(phase, 0)):
             continue
         first = estimate_pass(work, costs, phase, cold=not (stays and seen) or phase == "convert", workers=workers)
         rest = estimate_pass(work, costs, phase, cold=not stays, workers=workers)
