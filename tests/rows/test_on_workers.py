@@ -227,7 +227,7 @@ def test_a_part_is_read_from_any_row_on(tmp_path):
     """As a conversion does that was stopped on the way."""
     rows = read_on_workers(one_file(tmp_path / "data"), Counting(), columns=["n"]).rows
     part = rows.ranges[2]
-    source = file_ranges.FileRangeSource(part, rows.request.types, rows.request.keys)
+    source = file_ranges.build_range_source(rows.request, part)
     for skip in range(len(part) + 1):
         read = list(source.read(skip))
         found = [value for batch, _, _ in read for value in batch.column("n").to_pylist()]

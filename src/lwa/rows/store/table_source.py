@@ -2,12 +2,13 @@
 
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from hashlib import blake2b
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -34,32 +35,27 @@ if TYPE_CHECKING:
 type ArrowTable = pyarrow.Table
 
 
-@dataclass(frozen=True, eq=False)
-class FilesSource:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RowSource(ABC):
+    """What a conversion needs of a table."""
+
+    types: dict[str, ArrowType]  # of the columns to read
+    given: str | None = None  # the path or URL; None for a table in memory
+    stamps: tuple[tuple[SourceFile, int | None], ...] = ()  # its files, each with its number of rows if it says
+    fingerprint: str | None = None  # a digest that no other table has; None if that cannot be known later
+    rows: int | None = None  # if that is known
+
+    @abstractmethod
+    def read(self, skip: int) -> Iterator[ReadBatch]:
+        """Yield all rows but the first `skip`."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FilesSource(RowSource):
     """A table in files of one format."""
 
-    given: str
     format: str
-    files: tuple[SourceFile, ...]
-    counts: tuple[int | None, ...]  # rows of each file, if it says
-    types: dict[str, ArrowType]  # of the columns to read
-    keys: dict[str, ArrowType]  # of these, the ones that folders are named by
-
-    @property
-    def rows(self) -> int | None:
-        """How many rows there are, if the files say."""
-        return None if None in self.counts else sum(count or 0 for count in self.counts)
-
-    @property
-    def fingerprint(self) -> str | None:
-        """A digest that changes with the files, their sizes, times of writing and row counts."""
-        parts = [(file.path, file.size, file.modified, count) for file, count in self.stamps]
-        return blake2b(repr(parts).encode(), digest_size=16).hexdigest()
-
-    @property
-    def stamps(self) -> list[tuple[SourceFile, int | None]]:
-        """The files, each with its number of rows."""
-        return list(zip(self.files, self.counts, strict=True))
+    keys: dict[str, ArrowType]  # of the types, those of columns that folders are named by
 
     def widen(self, column: str, wider: ArrowType) -> "FilesSource":
         """Return the table with a wider type for one column."""
@@ -67,7 +63,7 @@ class FilesSource:
 
     def read(self, skip: int) -> Iterator[ReadBatch]:
         """Yield all rows but the first `skip`, numbered through all files, with the share of all bytes."""
-        total, before, done = max(sum(file.size for file in self.files), 1), 0, 0
+        total, before, done = max(sum(file.size for file, _ in self.stamps), 1), 0, 0
         held = {name: kind for name, kind in self.types.items() if name not in self.keys}
         for file, count in self.stamps:
             if count is not None and done + count <= skip:
@@ -85,20 +81,11 @@ class FilesSource:
             before += file.size
 
 
-@dataclass(frozen=True, eq=False)
-class TableSource:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TableSource(RowSource):
     """A table in memory."""
 
-    given: None
     table: ArrowTable
-    types: dict[str, ArrowType]
-    stamps: tuple[tuple[SourceFile, int | None], ...] = ()
-    fingerprint: None = None  # whether it is still the same table cannot be known later
-
-    @property
-    def rows(self) -> int | None:
-        """The number of rows."""
-        return int(self.table.num_rows)
 
     def read(self, skip: int) -> Iterator[ReadBatch]:
         """Yield all rows but the first `skip`."""
@@ -108,16 +95,11 @@ class TableSource:
             done += batch.num_rows
 
 
-@dataclass(frozen=True, eq=False)
-class StreamSource:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StreamSource(RowSource):
     """Batches that come once, such as rows that are simulated."""
 
-    given: None
     batches: Iterator[ArrowBatch]
-    types: dict[str, ArrowType]
-    stamps: tuple[tuple[SourceFile, int | None], ...] = ()
-    fingerprint: None = None  # batches cannot be read again
-    rows: None = None
 
     def read(self, skip: int) -> Iterator[ReadBatch]:
         """Yield all rows. None is ever skipped, since such a conversion is never resumed."""
@@ -128,46 +110,13 @@ class StreamSource:
             done += batch.num_rows
 
 
-class RowSource(Protocol):
-    """What a conversion needs of a table."""
-
-    @property
-    def given(self) -> str | None:
-        """The path or URL; None for a table in memory."""
-
-    @property
-    def types(self) -> dict[str, ArrowType]:
-        """The types of the columns to read."""
-
-    @property
-    def stamps(self) -> Sequence[tuple[SourceFile, int | None]]:
-        """Its files, each with its number of rows."""
-
-    @property
-    def fingerprint(self) -> str | None:
-        """A digest that no other table has; None if that cannot be known."""
-
-    @property
-    def rows(self) -> int | None:
-        """How many rows there are, if that is known."""
-
-    def read(self, skip: int) -> Iterator[ReadBatch]:
-        """Yield all rows but the first `skip`."""
-
-
 def open_source(source: object, columns: Iterable[str] | None = None) -> RowSource:
-    """Find a table and its columns. No row is read yet.
-
-    Parameters
-    ----------
-    source
-        The path of a file, a folder, a pattern (``"part-*.parquet"``) or a URL, or a pandas, polars or Arrow table.
-    columns
-        The columns to read, all of them by default.
-    """
+    """Find a table, by path or URL or in memory, and its columns, all by default. No row is read yet."""
     wanted = list_once(columns)
     if isinstance(source, str | os.PathLike):
-        return _open_files(make_absolute(source), wanted)
+        given = make_absolute(source)
+        name, files = find_table_files(given)
+        return combine_files(given, name, files, [FORMATS[name].look(file) for file in files], wanted)
     if is_table(source):
         return _open_table(source, wanted)
     raise DataError(
@@ -196,12 +145,11 @@ def open_batches(batches: Iterable[object]) -> StreamSource:
         for number, batch in enumerate(chain([first], coming)):
             came = dict(zip(batch.schema.names, batch.schema.types, strict=True))
             if came != types:
-                raise DataError(
-                    f"batch {number} has columns {_list_types(came)}; the first one has {_list_types(types)}."
-                )
+                expected = _list_types(types)
+                raise DataError(f"batch {number} has columns {_list_types(came)}; the first one has {expected}.")
             yield batch
 
-    return StreamSource(None, all_batches(), types)
+    return StreamSource(types=types, batches=all_batches())
 
 
 def _list_types(types: Mapping[str, ArrowType]) -> str:
@@ -232,22 +180,15 @@ def _read_batch(batch: object, number: int) -> ArrowBatch:
     return pyarrow.RecordBatch.from_pydict({name: np.ascontiguousarray(values) for name, values in columns.items()})
 
 
-def _open_files(given: str, wanted: list[str] | None) -> FilesSource:
-    name, files = find_table_files(given)
-    return combine_files(given, name, files, [FORMATS[name].look(file) for file in files], wanted)
-
-
 def find_table_files(given: str) -> tuple[str, list[SourceFile]]:
     """Return the format of a table and its files, which must all have it. `given` is absolute."""
     files = find_files(given)
     formats = {require_format(file.path): file.path for file in reversed(files)}
     if len(formats) > 1:
         listed = ", ".join(f"'{path}' ({name})" for name, path in formats.items())
-        raise DataError(
-            f"'{given}' holds files of several formats: {listed}. Pass a pattern, e.g. '{given}/*.parquet'."
-        )
-    (name,) = formats
-    return name, files
+        came = f"'{given}' holds files of several formats: {listed}"
+        raise DataError(f"{came}. Pass a pattern, e.g. '{given}/*.parquet'.")
+    return next(iter(formats)), files
 
 
 def combine_files(
@@ -255,28 +196,25 @@ def combine_files(
 ) -> FilesSource:
     """Return the table that files make up, by the header of each."""
     keys = _find_key_types(files)
-    types = _find_common_types(files, headers, keys, wanted)
-    in_files = set(headers[0].types)
+    types, counts = _find_common_types(files, headers, keys, wanted), [header.rows for header in headers]
+    facts = [(file.path, file.size, file.modified, count) for file, count in zip(files, counts, strict=True)]
     return FilesSource(
-        given=given,
-        format=format,
-        files=tuple(files),
-        counts=tuple(header.rows for header in headers),
-        types=types,
-        keys={key: kind for key, kind in keys.items() if key in types and key not in in_files},
-    )
+        given=given, format=format, types=types, stamps=tuple(zip(files, counts, strict=True)),
+        keys={key: kind for key, kind in keys.items() if key in types and key not in headers[0].types},
+        rows=None if None in counts else sum(count or 0 for count in counts),
+        fingerprint=blake2b(repr(facts).encode(), digest_size=16).hexdigest(),
+    )  # fmt: skip
 
 
 def add_keys(batch: ArrowBatch, file: SourceFile, types: ArrowTypes, keys: ArrowTypes) -> ArrowBatch:
     """Return a batch of a file with the columns that its folders are named by."""
     if not keys:
         return batch
-    pyarrow = load_arrow()
-    values = dict(file.keys)
-    columns = {name: batch.column(name) for name in types if name not in keys}
+    pyarrow, columns = load_arrow(), {name: batch.column(name) for name in types if name not in keys}
     for name, kind in keys.items():
-        value = pyarrow.scalar(values[name]).cast(kind) if values[name] is not None else pyarrow.scalar(None, kind)
-        columns[name] = pyarrow.repeat(value, batch.num_rows)
+        value = dict(file.keys)[name]
+        scalar = pyarrow.scalar(None, kind) if value is None else pyarrow.scalar(value).cast(kind)
+        columns[name] = pyarrow.repeat(scalar, batch.num_rows)
     return pyarrow.RecordBatch.from_pydict({name: columns[name] for name in types})
 
 
@@ -292,11 +230,10 @@ def _open_table(given: object, wanted: list[str] | None) -> TableSource:
     if wanted is not None:
         _require_columns(wanted, names, "the table")
         table = table.select(wanted) if kind != "pandas" else table[wanted]
+    held = table
     try:
-        if kind == "pandas":
-            held = pyarrow.Table.from_pandas(table, preserve_index=False)
-        else:
-            held = table.to_arrow() if kind == "polars" else table
+        if kind != "pyarrow":
+            held = table.to_arrow() if kind == "polars" else pyarrow.Table.from_pandas(table, preserve_index=False)
     except (pyarrow.ArrowException, OverflowError) as error:
         raise DataError(
             f"a column of the table has mixed types: {' '.join(map(str, error.args))}. One type per column is "
@@ -307,7 +244,7 @@ def _open_table(given: object, wanted: list[str] | None) -> TableSource:
         held = pyarrow.Table.from_batches([held])
     types = dict(zip(held.schema.names, held.schema.types, strict=True))
     _require_storable(types, "the table")
-    return TableSource(None, held, types)
+    return TableSource(types=types, rows=held.num_rows, table=held)
 
 
 def _find_key_types(files: Sequence[SourceFile]) -> dict[str, ArrowType]:
@@ -315,19 +252,17 @@ def _find_key_types(files: Sequence[SourceFile]) -> dict[str, ArrowType]:
     pyarrow = load_arrow()
     names = [key for key, _ in files[0].keys]
     for file in files:
-        if [key for key, _ in file.keys] != names:
+        if (came := [key for key, _ in file.keys]) != names:
             raise DataError(
-                f"folders are named by {names} for '{files[0].path}' and by {[key for key, _ in file.keys]} for "
+                f"folders are named by {names} for '{files[0].path}' and by {came} for "
                 f"'{file.path}'. The same keys are expected for every file. Pass a folder or a pattern whose files "
                 "have them."
             )
-    values = {key: [value for file in files for name, value in file.keys if name == key] for key in names}
-    return {
-        key: pyarrow.int64()
-        if all(value is None or re.fullmatch(r"-?(0|[1-9]\d{0,17})", value) for value in held)
-        else pyarrow.string()
-        for key, held in values.items()
-    }
+    texts = {
+        name for file in files for name, value in file.keys
+        if value is not None and not re.fullmatch(r"-?(0|[1-9]\d{0,17})", value)
+    }  # fmt: skip
+    return {name: pyarrow.string() if name in texts else pyarrow.int64() for name in names}
 
 
 def _find_common_types(
@@ -380,8 +315,7 @@ def _require_columns(wanted: Sequence[str], names: Sequence[str], where: str) ->
         raise DataError(f"{where} has no columns to read. Name at least one column.")
     absent = [name for name in wanted if name not in names]
     if absent:
-        guesses = [get_close_matches(name, names, n=1) for name in absent]
-        close = [repr(guess[0]) for guess in guesses if guess]
+        close = [repr(guess) for name in absent for guess in get_close_matches(name, names, n=1)]
         meant = f" Did you mean {' and '.join(close)}?" if close else ""
         raise DataError(
             f"no column {', '.join(map(repr, absent))} in {where}.{meant} It has {', '.join(map(repr, names))}. Name "

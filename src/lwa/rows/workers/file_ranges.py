@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from lwa.rows.store.files import STORE_MANIFEST
 from lwa.rows.store.formats import ArrowType, FileHeader, Parquet, ReadBatch
 from lwa.rows.store.places import SourceFile, find_files, find_rows_cache, is_url
 from lwa.rows.store.store import StoredColumn, StoreRows, open_store
-from lwa.rows.store.table_source import add_keys
+from lwa.rows.store.table_source import RowSource, add_keys
 
 RANGE_ROWS = 2**22
 """The most rows of a range, if row groups allow it: some 100 MiB to convert again if a worker is lost."""
@@ -61,32 +60,12 @@ class RangeRequest:
     missing: str
 
 
-@dataclass(frozen=True, eq=False)
-class FileRangeSource:
-    """A range as a table to convert."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FileRangeSource(RowSource):
+    """A range as a table to convert. Nothing compares the file with what it was: its stamp is in the fingerprint."""
 
     file_range: FileRange
-    types: dict[str, ArrowType]
     keys: dict[str, ArrowType]
-    given: None = None  # nothing compares the file with what it was: its stamp is in the fingerprint
-
-    @property
-    def rows(self) -> int:
-        """The number of rows."""
-        return len(self.file_range)
-
-    @property
-    def stamps(self) -> list[tuple[SourceFile, int | None]]:
-        """The file, with the number of rows in the range."""
-        return [(self.file_range.file, len(self.file_range))]
-
-    @property
-    def fingerprint(self) -> str:
-        """A digest that changes with the file, its size, time of writing, the range and the types."""
-        types = {name: str(kind) for name, kind in self.types.items()}
-        keys = {name: str(kind) for name, kind in self.keys.items()}
-        facts = (self.file_range.file, self.file_range.start, self.file_range.stop, types, keys)
-        return blake2b(repr(facts).encode(), digest_size=16).hexdigest()
 
     def read(self, skip: int) -> Iterator[ReadBatch]:
         """Yield all rows but the first `skip`."""
@@ -100,6 +79,16 @@ class FileRangeSource:
                 begin = max(at, start) - within.start
                 share = (begin + kept.num_rows) / len(within)
                 yield ReadBatch(add_keys(kept, within.file, self.types, self.keys), begin, share)
+
+
+def build_range_source(request: RangeRequest, within: FileRange) -> FileRangeSource:
+    """Return a range as a table. Its fingerprint changes with the file, its size, time of writing and the types."""
+    types, keys = ({name: str(kind) for name, kind in found.items()} for found in (request.types, request.keys))
+    facts = (within.file, within.start, within.stop, types, keys)
+    return FileRangeSource(
+        file_range=within, types=request.types, keys=request.keys, rows=len(within),
+        stamps=((within.file, len(within)),), fingerprint=blake2b(repr(facts).encode(), digest_size=16).hexdigest(),
+    )  # fmt: skip
 
 
 def require_unchanged(file: SourceFile) -> None:
@@ -136,17 +125,18 @@ def convert_range(request: RangeRequest, within: FileRange) -> RangeFacts:
 
 def open_range(request: RangeRequest, within: FileRange) -> StoreRows:
     """Return the rows of a range from this machine's cache; read the file if they are not there or damaged."""
-    source = FileRangeSource(within, request.types, request.keys)
-    folder = find_range_folder(source, request.missing)
-    if (folder / STORE_MANIFEST).exists():
+    source = build_range_source(request, within)
+    name = repr(("part", source.fingerprint, request.missing))
+    folder = find_rows_cache() / blake2b(name.encode(), digest_size=12).hexdigest()
+    # If they are not there, another process may be converting them: then its rows are used.
+    if overwrite := (folder / STORE_MANIFEST).exists():
         try:
             rows = open_store(folder, check=False)
             require_range_rows(rows, source, request.missing)
+            return rows
         except DataError:  # damaged, of another version, or not what a conversion wrote
-            return write_source(source, folder, request.missing, overwrite=True, progress=False)
-        return rows
-    # If another process is converting them, its rows are used.
-    return write_source(source, folder, request.missing, overwrite=False, progress=False)
+            pass
+    return write_source(source, folder, request.missing, overwrite=overwrite, progress=False)
 
 
 def require_range_rows(rows: StoreRows, source: FileRangeSource, missing: str) -> None:
@@ -187,9 +177,3 @@ def is_range_column(column: StoredColumn, kind: ArrowType, groups: Mapping[str, 
     return ascending and (
         column.ranks is None or np.array_equal(np.sort(column.ranks), np.arange(len(levels), dtype=np.int32))
     )
-
-
-def find_range_folder(source: FileRangeSource, missing: str) -> Path:
-    """Return the folder in this machine's cache for the rows of a range."""
-    name = repr(("part", source.fingerprint, missing))
-    return find_rows_cache() / blake2b(name.encode(), digest_size=12).hexdigest()
