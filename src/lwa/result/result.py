@@ -200,12 +200,9 @@ class Result:
             raise InputError("There are no draws to compare.")
         state = collect_moments(self.posterior) if self.running is None else self.running.moments
         found = compute_nested_rhat(state, superchains).rhat
-        sizes = [int(np.prod(values.shape[2:])) for values in self.posterior.values()]
-        parts = np.split(found, np.cumsum(sizes)[:-1])
-        return {
-            name: part.reshape(values.shape[2:])
-            for (name, values), part in zip(self.posterior.items(), parts, strict=True)
-        }
+        shapes = [values.shape[2:] for values in self.posterior.values()]
+        parts = np.split(found, np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1])
+        return {name: part.reshape(shape) for name, shape, part in zip(self.posterior, shapes, parts, strict=True)}
 
     def certify(
         self, *, points: int | None = None, progress: bool = True, executor: "Executor | None" = None
@@ -274,14 +271,9 @@ class Result:
         before = {name: value for name, value in self.attributes.items() if name != "certificate"}
         model = self.origin.model
         return replace(
-            self,
-            posterior=model.with_derived(done.theta),
-            sample_stats=stats,
-            attributes=before | polished,
-            unconstrained=model.free_by_name(done.theta) if model.constrained else None,
-            home=None,
-            running=None,
-        )
+            self, posterior=model.with_derived(done.theta), sample_stats=stats, attributes=before | polished,
+            unconstrained=model.free_by_name(done.theta) if model.constrained else None, home=None, running=None,
+        )  # fmt: skip
 
     @property
     def certificate(self) -> "Certificate | None":
@@ -300,7 +292,7 @@ class Result:
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the run to a folder that `lwa.load` reads. Draws that a checkpoint already wrote there are kept."""
-        at_home = self.home is not None and Path(folder).absolute() == self.home.folder.absolute()
+        home = self.home if self.home is not None and Path(folder).absolute() == self.home.folder.absolute() else None
         draws = {
             "posterior": self.posterior,
             "sample_stats": self.sample_stats,
@@ -315,9 +307,7 @@ class Result:
             parts = {name: value for part in self.running for name, value in part._asdict().items()}
             tables.append({f"{RUNNING_GROUP}/{name}": np.asarray(value)[None, None] for name, value in parts.items()})
         description = {"attributes": dict(self.attributes), "dims": dict(self.dims), "coords": dict(self.coords)}
-        already: list[dict[str, Any]] | None = None
-        if at_home and self.home is not None:
-            already = [] if self.home.segment is None else [self.home.segment]
+        already = None if home is None else [home.segment] if home.segment is not None else []
         if already:
             tables = tables[1:]
         return write_run(folder, [table for table in tables if table], description, already)
@@ -393,16 +383,10 @@ def load(folder: str | os.PathLike[str]) -> Result:
         home = Home(Path(folder), streamed) if over and find_kept_files(Path(folder)) else None
         summarised = groups.get(RUNNING_GROUP)
         return Result(
-            posterior=groups["posterior"],
-            sample_stats=groups["sample_stats"],
-            attributes=manifest["attributes"],
-            dims=manifest["dims"],
-            coords=manifest["coords"],
-            unconstrained=groups.get(UNCONSTRAINED_GROUP),
-            warmup=groups.get(WARMUP_GROUP),
-            warmup_stats=groups.get(WARMUP_STATS_GROUP),
-            home=home,
+            posterior=groups["posterior"], sample_stats=groups["sample_stats"], attributes=manifest["attributes"],
+            dims=manifest["dims"], coords=manifest["coords"], unconstrained=groups.get(UNCONSTRAINED_GROUP),
+            warmup=groups.get(WARMUP_GROUP), warmup_stats=groups.get(WARMUP_STATS_GROUP), home=home,
             running=None if summarised is None else read_running(summarised),
-        )
+        )  # fmt: skip
     except KeyError as error:
         raise RunFolderError(f"{folder} is damaged: {error} is missing or unknown. Restore it from a copy.") from None

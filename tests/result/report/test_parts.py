@@ -161,11 +161,11 @@ def test_distances_of_random_subsets():
 def test_defaults_are_those_of_sample():
     given = inspect.signature(lwa.sample).parameters
     rivals = inspect.signature(lwa.rivals.sample).parameters
-    for name, records in RECORDED_DEFAULTS.items():
+    for name, record in RECORDED_DEFAULTS.items():
         if name not in ("budget", "summary", "subset_weight"):  # recorded as objects
-            assert given[name].default in records
+            assert given[name].default == record
         if name in rivals and name != "budget":
-            assert rivals[name].default in records
+            assert rivals[name].default == record
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,12 @@ class ReportData:
         return "method" in self.attributes
 
     @property
+    def kept(self) -> str:
+        """Which steps were kept as draws, in words."""
+        thinning = self.attributes.get("thinning", 1)
+        return "every step" if thinning == 1 else f"one step in {thinning:,}"
+
+    @property
     def percent(self) -> str:
         """The per cent of the draws that the interval holds."""
         return "".join(letter for letter in self.interval[0] if letter.isdigit())

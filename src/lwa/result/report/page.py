@@ -1,19 +1,18 @@
 """The page: its sections in order, the verdict first."""
 
 import os
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lwa.errors import InputError
-from lwa.result.report.advice import list_warnings, show_warnings
-from lwa.result.report.chains import show_autocorrelations, show_chains
 from lwa.result.report.data import ReportData, collect_data
 from lwa.result.report.markup import Markup, join_markup, tag
-from lwa.result.report.parameters import show_densities, show_forest, show_table
+from lwa.result.report.parameters import show_autocorrelations, show_chains, show_densities, show_forest, show_table
 from lwa.result.report.reproduce import show_reproduction
 from lwa.result.report.subsets import show_rows
-from lwa.result.report.verdict import show_verdict
+from lwa.result.report.verdict import list_warnings, show_verdict, show_warnings
 from lwa.storage.atomic import write_whole
 
 if TYPE_CHECKING:
@@ -37,16 +36,19 @@ PAGE_HEAD = """<!doctype html>
 </head>
 """
 """The policy lets the page load nothing and run nothing, whatever a parameter is called."""
-SECTION_TITLES = {
-    "table": "Parameters",
-    "forest": "Intervals",
-    "densities": "Densities",
-    "chains": "Chains",
-    "rows": "Rows",
-    "autocorrelation": "Autocorrelation",
-    "warnings": "Warnings",
-    "settings": "Settings",
+SECTIONS: dict[str, tuple[str, Callable[[ReportData], Markup]]] = {
+    "table": ("Parameters", show_table),
+    "forest": ("Intervals", show_forest),
+    "densities": ("Densities", show_densities),
+    "chains": ("Chains", show_chains),
+    "rows": ("Rows", show_rows),
+    "autocorrelation": ("Autocorrelation", show_autocorrelations),
+    "warnings": ("Warnings", show_warnings),
+    "settings": ("Settings", show_reproduction),
 }
+"""The sections below the verdict by id: what links call each, and what builds it."""
+SECTIONS_WITHOUT_DRAWS = {"rows", "warnings", "settings"}
+"""The sections of a page if there are no draws."""
 
 
 def write_report(fit: "Result", path: str | os.PathLike[str] | None = None) -> Path:
@@ -88,25 +90,11 @@ def build_page(fit: "Result") -> str:
     title = f"{data.attributes.get('method', 'lwa')}: {describe_model(data)}"
     style = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
     head = PAGE_HEAD.format(generator=GENERATOR, version=version("lwa"), title=join_markup(shorten(title)), style=style)
-    parts = build_sections(data)
-    body = tag("body", build_header(data), tag("main", show_verdict(data), build_links(parts), *parts.values()))
+    names = [name for name in SECTIONS if data.fit.draws or name in SECTIONS_WITHOUT_DRAWS]
+    links = tag("nav", *(tag("a", SECTIONS[name][0], href=f"#{name}") for name in names))
+    sections = (SECTIONS[name][1](data) for name in names)
+    body = tag("body", build_header(data), tag("main", show_verdict(data), links, *sections))
     return f"{head}{body}\n</html>\n"
-
-
-def build_sections(data: ReportData) -> dict[str, Markup]:
-    """Return the sections below the verdict by id; fewer if there are no draws."""
-    found = {
-        "table": show_table,
-        "forest": show_forest,
-        "densities": show_densities,
-        "chains": show_chains,
-        "rows": show_rows,
-        "autocorrelation": show_autocorrelations,
-        "warnings": show_warnings,
-        "settings": show_reproduction,
-    }
-    always = ("rows", "warnings", "settings")
-    return {name: make(data) for name, make in found.items() if data.fit.draws or name in always}
 
 
 def build_header(data: ReportData) -> Markup:
@@ -115,10 +103,9 @@ def build_header(data: ReportData) -> Markup:
     rows = f" from {attributes['rows']:,} rows" if attributes.get("rows") else ""
     scalars = f"{len(data.names):,} parameter" + ("s" if len(data.names) != 1 else "")
     how = f"method {attributes['method']}" if data.rival else f"target {attributes.get('target', 'not recorded')}"
-    made = attributes.get("draws_summarised")
-    draws = (
-        f"{fit.draws:,} draws" if made is None else f"{made:,} draws (summarised; pictures show the last {fit.draws:,})"
-    )
+    draws = f"{fit.draws:,} draws"
+    if made := attributes.get("draws_summarised"):
+        draws = f"{made:,} draws (summarised; pictures show the last {fit.draws:,})"
     words = f"{data.chains} chains × {draws} of {scalars}{rows}, {how}"
     count = len(list_warnings(data))
     warned = tag("a", f"{count} warning{'s' if count > 1 else ''}", href="#warnings", class_="flag") if count else None
@@ -133,8 +120,3 @@ def describe_model(data: ReportData) -> str:
 def shorten(words: str, most: int = 80) -> str:
     """Return words short enough for a heading."""
     return words if len(words) <= most else words[: most - 1] + "…"
-
-
-def build_links(parts: dict[str, Markup]) -> Markup:
-    """Return links to all sections of the page."""
-    return tag("nav", *(tag("a", SECTION_TITLES[name], href=f"#{name}") for name in parts))

@@ -1,14 +1,15 @@
-"""The sections on parameters: table, intervals and densities."""
+"""The sections on parameters: table, intervals and densities; whether chains agree, and how long they remember."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lwa.result.report import pictures
 from lwa.result.report.data import ReportData
-from lwa.result.report.markup import Markup, fold, tag
-from lwa.result.report.numbers import count_decimals, format_fixed
-from lwa.result.report.pictures import MOST_PANELS, build_panels, draw_axis, draw_densities, list_chain_colours
+from lwa.result.report.markup import Markup, build_section, build_table, fold, tag
+from lwa.result.report.numbers import count_decimals, format_fixed, format_short
+from lwa.result.report.pictures import MOST_PANELS, OPEN_PANELS
 
 LINES_SHOWN = 25
 """Lines of a table, or of intervals, that are open; the others open when clicked."""
@@ -20,21 +21,14 @@ def show_table(data: ReportData) -> Markup:
     """Show the table, one line per parameter."""
     mixing = ["bulk ESS", "tail ESS", "R-hat"] if len(data.worth) == 2 else ["ESS", "R-hat"]
     titles = ["parameter", "mean", "sd", f"{data.percent} % from", "to", *mixing]
-    head = tag("thead", tag("tr", *(tag("th", title, scope="col") for title in titles)))
     lines = [build_table_line(data, i) for i in range(len(data.names))]
-
-    def part(some: list[Markup]) -> Markup:
-        return tag("div", tag("table", head, tag("tbody", *some)), class_="scroll")
-
-    rest = lines[LINES_SHOWN:]
+    first, rest = build_table(titles, lines[:LINES_SHOWN]), lines[LINES_SHOWN:]
     note = (
         "ESS: effective sample size, the number of independent draws that these are worth. R-hat: near 1 if chains "
         f"agree. Marked (!): R-hat {data.disagreeing_in_words}, or fewer than {data.few_in_words}. {data.note}"
     )
-    more = fold(f"{len(rest):,} more parameters", part(rest)) if rest else None
-    return tag(
-        "section", tag("h2", "Parameters"), part(lines[:LINES_SHOWN]), more, tag("p", note, class_="note"), id="table"
-    )
+    more = fold(f"{len(rest):,} more parameters", build_table(titles, rest)) if rest else None
+    return build_section("table", "Parameters", first, more, tag("p", note, class_="note"))
 
 
 def build_table_line(data: ReportData, i: int) -> Markup:
@@ -58,20 +52,12 @@ def show_forest(data: ReportData) -> Markup:
     ends = np.column_stack([low, high, quarters, data.table["mean"]])
     with np.errstate(invalid="ignore"):  # draws may be infinite
         groups = [draw_group(data, ends, some) for some in group_by_scale(low, high)]
-    shown: list[Markup] = []
-    lines = 0
-    for picture, count in groups:
-        if lines and lines + count > LINES_SHOWN:
-            break
-        shown.append(picture)
-        lines += count
-    rest = groups[len(shown) :]
+    lines = np.cumsum([count for _, count in groups])
+    first = max(1, int((lines <= LINES_SHOWN).sum()))
+    shown, rest = [picture for picture, _ in groups[:first]], groups[first:]
     more = fold(f"{sum(count for _, count in rest):,} more parameters", *(picture for picture, _ in rest))
-    words = (
-        f"The thin line holds {data.percent} % of the draws, the thick line holds half of them, and the mark is the "
-        "mean."
-    )
-    return tag("section", tag("h2", "Intervals"), tag("p", words), *shown, more if rest else None, id="forest")
+    words = f"The thin line holds {data.percent} % of the draws, the thick line half of them. The mark is the mean."
+    return build_section("forest", "Intervals", tag("p", words), *shown, more if rest else None)
 
 
 def find_quartiles(draws: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -100,7 +86,7 @@ def draw_group(data: ReportData, ends: NDArray[np.float64], some: range) -> tupl
     margin = 0.04 * (high - low) or 0.5
     low, high = low - margin, high + margin
     lines = [draw_interval(data.names[i], 100 * (ends[i] - low) / (high - low)) for i in some]
-    below = tag("div", tag("span"), draw_axis(low, high), class_="tree")
+    below = tag("div", tag("span"), pictures.draw_axis(low, high), class_="tree")
     return tag("div", *lines, below, class_="forest"), len(some)
 
 
@@ -119,16 +105,53 @@ def draw_interval(name: str, at: NDArray[np.float64]) -> Markup:
 
 def show_densities(data: ReportData) -> Markup:
     """Show the posterior density of each parameter."""
-    some = [
-        draw_densities(name, draws, data.shown)
-        for name, draws in zip(data.names[:MOST_PANELS], data.draws, strict=False)
-    ]
+    count = min(MOST_PANELS, len(data.names))
+    some = [pictures.draw_densities(data.names[i], data.draws[i], data.shown) for i in range(count)]
     words = "The area shows all draws together, the lines single chains. If chains agree, the lines coincide."
-    return tag(
-        "section",
-        tag("h2", "Posterior densities"),
-        tag("p", words + data.shown_in_words),
-        list_chain_colours(data.shown),
-        build_panels(some, len(data.names) - len(some), "densities"),
-        id="densities",
-    )
+    key, panels = pictures.list_chain_colours(data.shown), pictures.build_panels(some, len(data.names), "densities")
+    return build_section("densities", "Posterior densities", tag("p", words + data.shown_in_words), key, panels)
+
+
+def choose_parameters(data: ReportData) -> list[int]:
+    """Return the parameters that have panels: all, in the table's order, if they are few; else the worst first."""
+    if len(data.names) <= OPEN_PANELS:
+        return list(range(len(data.names)))
+    return [int(i) for i in data.worst_first[:MOST_PANELS]]
+
+
+def draw_panels(data: ReportData, picture: Callable[[str, NDArray[np.float64]], Markup], what: str) -> Markup:
+    """Draw a panel for each chosen parameter."""
+    some = [picture(data.names[i], data.draws[i][data.shown]) for i in choose_parameters(data)]
+    return pictures.build_panels(some, len(data.names), what)
+
+
+def describe_order(data: ReportData) -> str:
+    """Return a sentence on the order of panels, if it is not that of the table."""
+    return " Parameters that mixed worst come first." if len(data.names) > OPEN_PANELS else ""
+
+
+def show_chains(data: ReportData) -> Markup:
+    """Show ranks and traces: whether chains agree."""
+    parts = []
+    if data.chains > 1:
+        words = (
+            "Ranks: how often each chain's draws are low, medium or high among the draws of all chains. If chains "
+            "agree, all lines are level." + data.shown_in_words + describe_order(data)
+        )
+        panels = draw_panels(data, pictures.draw_ranks, "rank plots")
+        parts = [tag("p", words), pictures.list_chain_colours(data.shown), panels]
+    words = "Traces: the draws in the order in which they were made. No chain should drift or stay apart."
+    traces = draw_panels(data, pictures.draw_trace, "traces")
+    return build_section("chains", "Chains", *parts, tag("p", words), traces)
+
+
+def show_autocorrelations(data: ReportData) -> Markup:
+    """Show autocorrelations: how long chains remember."""
+    worth, total = data.table["ess_bulk"], data.draws[0].size
+    words = f"Correlation between kept draws ({data.kept}). Independent draws stay mostly within the dashed lines."
+    if np.isfinite(worth).any():
+        worst = int(np.nanargmin(worth))
+        alike = format_short(float(worth[worst]))
+        words += f" {data.names[worst]} mixed worst: its {total:,} draws are worth {alike} independent draws."
+    panels = draw_panels(data, pictures.draw_autocorrelation, "autocorrelations")
+    return build_section("autocorrelation", "Autocorrelation", tag("p", words + describe_order(data)), panels)

@@ -22,11 +22,9 @@ def draw_densities(name: str, values: NDArray[np.float64], shown: NDArray[np.int
     found = curves.estimate_densities(values, shown)
     if found is None:
         return draw_nothing(name)
-    x = _scale_across(found.places, found.low, found.high)
+    x = BOX_WIDTH * (found.places - found.low) / (found.high - found.low)
     area = _path([0.0, *x, BOX_WIDTH], _scale_up([0.0, *found.pooled, 0.0], 0.0, 1.05), "area")
-    lines = [
-        _path(x, _scale_up(chain, 0.0, 1.05), f"line {find_colour(i)}") for i, chain in enumerate(found.chains)
-    ]  # fmt: skip
+    lines = [_path(x, _scale_up(chain, 0.0, 1.05), f"line {find_colour(i)}") for i, chain in enumerate(found.chains)]
     return build_panel(name, _svg(f"Posterior density of {name}", area, *lines), draw_axis(found.low, found.high))
 
 
@@ -36,12 +34,10 @@ def draw_ranks(name: str, values: NDArray[np.float64]) -> Markup:
     x = np.repeat(np.linspace(0, BOX_WIDTH, counts.shape[1] + 1), 2)[1:-1]
     top = max(2.0, 1.05 * counts.max())
     middle = _path([0.0, BOX_WIDTH], _scale_up([1.0, 1.0], 0.0, top), "rule")
-    lines = [
-        _path(x, _scale_up(np.repeat(chain, 2), 0.0, top), f"line {find_colour(i)}") for i, chain in enumerate(counts)
-    ]
-    return build_panel(
-        name, _svg(f"Ranks of {name}, chain by chain", middle, *lines), write_below("low", "rank", "high")
-    )
+    steps = [_scale_up(np.repeat(chain, 2), 0.0, top) for chain in counts]
+    lines = [_path(x, y, f"line {find_colour(i)}") for i, y in enumerate(steps)]
+    drawn = _svg(f"Ranks of {name}, chain by chain", middle, *lines)
+    return build_panel(name, drawn, write_below("low", "rank", "high"))
 
 
 def draw_trace(name: str, values: NDArray[np.float64], first: str = "first draw", last: str = "last") -> Markup:
@@ -53,9 +49,8 @@ def draw_trace(name: str, values: NDArray[np.float64], first: str = "first draw"
     lines = []
     for i, chain in enumerate(values):
         when, where = curves.thin_trace(chain)
-        lines.append(
-            _path(BOX_WIDTH * when, _scale_up(np.clip(where, low, high), low, high), f"line thin {find_colour(i)}")
-        )
+        y = _scale_up(np.clip(where, low, high), low, high)
+        lines.append(_path(BOX_WIDTH * when, y, f"line thin {find_colour(i)}"))
     marks = place_ticks(low, high, 3)
     labels = [tag("span", words, style=f"bottom:{100 * (at - low) / (high - low):.1f}%") for at, words in marks]
     drawn = tag("div", tag("div", *labels, class_="side"), _svg(f"Trace of {name}", *lines), class_="sided")
@@ -71,20 +66,15 @@ def draw_autocorrelation(name: str, values: NDArray[np.float64]) -> Markup:
     low = min(-0.2, 1.05 * rho.min())
     x = BOX_WIDTH * (lags - 0.5) / len(lags)
     zero, tops = _scale_up([0.0], low, 1.0)[0], _scale_up(rho[1:], low, 1.0)
-    bars = " ".join(
-        f"M{format_tenth(at)} {format_tenth(zero)}V{format_tenth(top)}" for at, top in zip(x, tops, strict=True)
-    )
+    ends = zip(x, tops, strict=True)
+    bars = " ".join(f"M{format_tenth(at)} {format_tenth(zero)}V{format_tenth(top)}" for at, top in ends)
     chance = min(1.0, 2.0 / np.sqrt(values.size))
-    band = [
-        _path([0.0, BOX_WIDTH], _scale_up([edge, edge], low, 1.0), "rule dashed")
-        for edge in (chance, -chance)
-        if edge > low
-    ]
+    edges = [edge for edge in (chance, -chance) if edge > low]
+    band = [_path([0.0, BOX_WIDTH], _scale_up([edge, edge], low, 1.0), "rule dashed") for edge in edges]
     drawn = tag("path", d=bars, class_="line c0 bars", style=f"stroke-width:{max(1.5, 90 / len(lags)):.1f}px")
     rule = _path([0.0, BOX_WIDTH], [zero, zero], "rule")
-    return build_panel(
-        name, _svg(f"Autocorrelation of {name}", rule, *band, drawn), write_below("lag 1", "", str(len(lags)))
-    )
+    picture = _svg(f"Autocorrelation of {name}", rule, *band, drawn)
+    return build_panel(name, picture, write_below("lag 1", "", str(len(lags))))
 
 
 def draw_nothing(name: str) -> Markup:
@@ -97,9 +87,9 @@ def build_panel(name: str, *parts: object) -> Markup:
     return tag("figure", tag("figcaption", name, title=name), *parts, class_="panel")
 
 
-def build_panels(figures: Sequence[Markup], left_out: int, what: str) -> Markup:
+def build_panels(figures: Sequence[Markup], parameters: int, what: str) -> Markup:
     """Return panels side by side, as wide as the page allows; all but the first open when clicked."""
-    shown, rest = figures[:OPEN_PANELS], figures[OPEN_PANELS:]
+    shown, rest, left_out = figures[:OPEN_PANELS], figures[OPEN_PANELS:], parameters - len(figures)
     more = fold(f"{len(rest)} more {what}", tag("div", *rest, class_="panels")) if rest else None
     note = tag("p", f"{left_out:,} more parameters have no panel here; all are in the table.", class_="note")
     return tag("div", tag("div", *shown, class_="panels"), more, note if left_out else None)
@@ -107,15 +97,9 @@ def build_panels(figures: Sequence[Markup], left_out: int, what: str) -> Markup:
 
 def draw_axis(low: float, high: float) -> Markup:
     """Return round numbers below a picture."""
-    return tag(
-        "div",
-        *(
-            tag("span", words, style=f"left:{100 * (at - low) / (high - low):.1f}%")
-            for at, words in place_ticks(low, high)
-        ),
-        class_="axis",
-        aria_hidden="true",
-    )
+    ticks = place_ticks(low, high)
+    labels = [tag("span", words, style=f"left:{100 * (at - low) / (high - low):.1f}%") for at, words in ticks]
+    return tag("div", *labels, class_="axis", aria_hidden="true")
 
 
 def write_below(left: str, middle: str, right: str) -> Markup:
@@ -125,9 +109,8 @@ def write_below(left: str, middle: str, right: str) -> Markup:
 
 def list_chain_colours(shown: NDArray[np.int64]) -> Markup:
     """Return the colour of each chain shown."""
-    marks = [
-        tag("span", tag("i", class_=f"dot {find_colour(i)}"), f"chain {n}") for i, n in enumerate(shown[:CHAIN_COLOURS])
-    ]
+    dots = [tag("i", class_=f"dot {find_colour(i)}") for i in range(CHAIN_COLOURS)]
+    marks = [tag("span", dot, f"chain {chain}") for dot, chain in zip(dots, shown, strict=False)]
     more = tag("span", "and so on, colours repeat") if len(shown) > CHAIN_COLOURS else None
     return tag("p", *marks, more, class_="key")
 
@@ -138,18 +121,8 @@ def find_colour(chain: int) -> str:
 
 
 def _svg(label: str, *shapes: Markup) -> Markup:
-    return tag(
-        "svg",
-        *shapes,
-        viewBox=f"0 0 {BOX_WIDTH:g} {BOX_HEIGHT:g}",
-        preserveAspectRatio="none",
-        role="img",
-        aria_label=label,
-    )
-
-
-def _scale_across(values: NDArray[np.float64], low: float, high: float) -> list[float]:
-    return list(BOX_WIDTH * (values - low) / (high - low))
+    box = f"0 0 {BOX_WIDTH:g} {BOX_HEIGHT:g}"
+    return tag("svg", *shapes, viewBox=box, preserveAspectRatio="none", role="img", aria_label=label)
 
 
 def _scale_up(values: Sequence[float] | NDArray[np.float64], low: float, high: float) -> list[float]:
@@ -176,16 +149,9 @@ def format_tenth(value: float) -> str:
 def draw_quantities(lines: Sequence[tuple[str, float, str]]) -> Markup:
     """Draw quantities of one kind as bars: label, size and the words beside it."""
     longest = max(size for _, size, _ in lines) or 1.0
-    return tag(
-        "div",
-        *(
-            tag(
-                "div",
-                tag("span", label),
-                tag("div", tag("i", style=f"width:{100 * size / longest:.2f}%"), class_="bar"),
-                tag("span", words, class_="amount"),
-            )
-            for label, size, words in lines
-        ),
-        class_="bars-table",
-    )
+    bars = [tag("div", tag("i", style=f"width:{100 * size / longest:.2f}%"), class_="bar") for _, size, _ in lines]
+    shown = [
+        tag("div", tag("span", label), bar, tag("span", words, class_="amount"))
+        for bar, (label, _, words) in zip(bars, lines, strict=True)
+    ]
+    return tag("div", *shown, class_="bars-table")

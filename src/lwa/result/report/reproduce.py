@@ -4,34 +4,22 @@ import ast
 import json
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from lwa.result.report.data import ReportData
-from lwa.result.report.markup import Markup, fold, list_facts, tag
+from lwa.result.report.markup import Markup, build_section, build_table, fold, list_facts, tag
 
-RECORDED_DEFAULTS: dict[str, tuple[Any, ...]] = {
-    "target": ("calibrated",),
-    "exact": (False,),
-    "summary": ("PerRow(function=every_column, scaled=True)", "PerRow(function=nothing, scaled=False)"),
-    "draws": (1000,),
-    "tune": (1000,),
-    "chains": (4,),
-    "budget": ("Budget(seconds=inf, rows=inf)",),
-    "subset_weight": ("Gaussian()",),
-    "refresh_steps": (1,),
-    "precision": ("auto",),
-    "keep_tune": (False,),
-    "keep": ("auto",),
-}
+RECORDED_DEFAULTS: dict[str, str | int] = {
+    "target": "calibrated", "exact": False, "summary": "PerRow(function=every_column, scaled=True)", "draws": 1000,
+    "tune": 1000, "chains": 4, "budget": "Budget(seconds=inf, rows=inf)", "subset_weight": "Gaussian()",
+    "refresh_steps": 1, "precision": "auto", "keep_tune": False, "keep": "auto",
+}  # fmt: skip
 """Recorded values that need not be typed: the defaults of `lwa.sample` and `lwa.rivals.sample`."""
 SETTING_HOMES = {
-    "target": "lwa.targets",
-    "subset_move": "lwa.subsets",
-    "subset_weight": "lwa.subsets",
-    "kernel": "lwa.kernels",
-    "summary": "lwa.summaries",
-    "method": "lwa.rivals",
-}
+    "target": "lwa.targets", "subset_move": "lwa.subsets", "subset_weight": "lwa.subsets", "kernel": "lwa.kernels",
+    "summary": "lwa.summaries", "method": "lwa.rivals",
+}  # fmt: skip
 """The module of the objects that a setting may be."""
 POSITIONAL_FIELDS = {"levels", "parts"}
 """Fields that are passed one by one: `Quantiles(0.2, 0.5)`, `Combine(Quantiles(0.5), MinMax())`."""
@@ -86,10 +74,8 @@ def write_setting(name: str, value: object) -> str:
 def write_budget(record: str) -> str:
     """Return the argument that was recorded as `Budget(seconds=3.0, rows=inf)`."""
     try:
-        limits = {
-            keyword.arg: float(ast.unparse(keyword.value))
-            for keyword in ast.parse(record, mode="eval").body.keywords  # type: ignore[attr-defined]
-        }
+        keywords = ast.parse(record, mode="eval").body.keywords  # type: ignore[attr-defined]
+        limits = {keyword.arg: float(ast.unparse(keyword.value)) for keyword in keywords}
         seconds, rows = limits["seconds"], limits["rows"]
     except (SyntaxError, ValueError, AttributeError, KeyError):
         return NOT_RECORDED
@@ -103,7 +89,7 @@ def write_call(data: ReportData) -> str:
     given = {
         name: write_setting(name, value)
         for name, value in options.items()
-        if value is not None and name != "method" and value not in RECORDED_DEFAULTS.get(name, ())
+        if value is not None and name != "method" and value != RECORDED_DEFAULTS.get(name)
     }
     if data.rival and settings.get("draws") is None:
         given["draws"] = "'auto'"
@@ -140,8 +126,6 @@ def show_reproduction(data: ReportData) -> Markup:
     """Show the call, the versions, data and costs of the run, and every recorded setting."""
     attributes, again = data.attributes, data.attributes.get("command") or write_call(data)
     versions = ", ".join(f"{name} {number}" for name, number in attributes.get("versions", {}).items())
-    thinning = attributes.get("thinning", 1)
-    kept = "every step" if thinning == 1 else f"one step in {thinning:,}"
     seconds, sampling = attributes.get("seconds", 0), attributes.get("sampling_seconds", 0)
     known: list[tuple[str, object]] = [
         ("lwa", attributes.get("inference_library_version", "")),
@@ -151,17 +135,16 @@ def show_reproduction(data: ReportData) -> Markup:
         ("Fingerprint of the data", tag("code", attributes.get("fingerprint", ""))),
         ("Kernel", attributes.get("kernel", "")),
         ("Chains", f"{data.chains:,}"),
-        ("Draws per chain", f"{data.fit.draws:,}, {kept}"),
+        ("Draws per chain", f"{data.fit.draws:,}, {data.kept}"),
         ("Seconds", f"{seconds:,} in all, {sampling:,} for tuning and sampling"),
     ]
     parts = [
-        tag("h2", "Settings, and how to repeat the run"),
         tag("pre", tag("code", again, id="call")),
         tag("ul", *(tag("li", words) for words in list_remarks(data, again)), class_="note"),
         list_facts([(name, value) for name, value in known if value != ""]),
         fold("Every setting and attribute", list_settings(attributes)),
     ]
-    return tag("section", *parts, id="settings")
+    return build_section("settings", "Settings, and how to repeat the run", *parts)
 
 
 def list_settings(attributes: Mapping[str, Any]) -> Markup:
@@ -169,13 +152,9 @@ def list_settings(attributes: Mapping[str, Any]) -> Markup:
     apart = ("certificate", "clock", "settings", "stages")
     plain = {name: value for name, value in attributes.items() if name not in apart}
     plain |= {f"settings.{name}": value for name, value in attributes.get("settings", {}).items()}
+    write = partial(json.dumps, default=str, ensure_ascii=False)
     lines = [
-        tag("tr", tag("th", name, scope="row"), tag("td", value if isinstance(value, str) else write_json(value)))
+        tag("tr", tag("th", name, scope="row"), tag("td", value if isinstance(value, str) else write(value)))
         for name, value in plain.items()
     ]
-    return tag("div", tag("table", tag("tbody", *lines), class_="settings"), class_="scroll")
-
-
-def write_json(value: object) -> str:
-    """Return a value as one line of JSON."""
-    return json.dumps(value, default=str, ensure_ascii=False)
+    return build_table([], lines, class_="settings")

@@ -3,45 +3,39 @@
 import numpy as np
 
 from lwa.result.report.data import ReportData
-from lwa.result.report.markup import Markup, fold, list_facts, tag
+from lwa.result.report.markup import Markup, build_section, fold, list_facts, tag
 from lwa.result.report.numbers import format_share, format_short
 from lwa.result.report.pictures import draw_quantities, draw_trace
 
 
 def show_rows(data: ReportData) -> Markup:
     """Show the subsets of an lwa run, or the rows that a rival read per step."""
+    reads = describe_reads(data)
     if data.rival:
-        return tag("section", tag("h2", "Rows read"), describe_rival(data), describe_reads(data), id="rows")
-    parts = [
-        tag("h2", "Subsets and rows"),
-        tag("p", "At each step a chain scores only a subset of the rows."),
-        describe_subsets(data),
-        show_distances(data) if data.fit.draws else None,
-        tag("h3", "Rows read"),
-        describe_reads(data),
-    ]
-    return tag("section", *parts, id="rows")
+        return build_section("rows", "Rows read", describe_rival(data), reads)
+    words = tag("p", "At each step a chain scores only a subset of the rows.")
+    parts = [words, describe_subsets(data), show_distances(data) if data.fit.draws else None]
+    return build_section("rows", "Subsets and rows", *parts, tag("h3", "Rows read"), reads)
 
 
 def describe_subsets(data: ReportData) -> Markup:
     """Return the size of subsets, how often they changed, and how many rows they have covered."""
     attributes = data.attributes
-    n, N, units = int(attributes.get("subset_size") or 0), count_units(data), name_units(data)
+    n, units = int(attributes.get("subset_size") or 0), name_units(data)
+    N = int(attributes.get("units_in_all") or attributes.get("rows") or 0)
     size = f"{n:,} of {N:,} {units} ({format_share(n / N)})" if N else f"{n:,} {units}"
     known: list[tuple[str, object]] = [("Subset size", size)]
     if units == "groups":
         known.append(("Groups", f"a subset holds whole groups; there are {N:,}, of {attributes['rows']:,} rows"))
     changed = data.fit.sample_stats.get("subset_accepted", np.empty(0))
     if changed.size:
-        what = (
-            "proposed changes of the subset were accepted" if attributes.get("exact") else f"steps bring in new {units}"
-        )
+        exact = attributes.get("exact")
+        what = "proposed changes of the subset were accepted" if exact else f"steps bring in new {units}"
         known.append(("Changes of the subset", f"{format_share(float(np.mean(changed)))} of {what}"))
-    renewal = attributes.get("subset_renewal_moves")
-    renewed = (
-        f"all {units} of a subset are replaced in about {format_short(renewal)} steps, at best" if renewal else None
-    )
-    known.append(("Renewal", renewed or "none: each chain keeps its subset"))
+    renewed = "none: each chain keeps its subset"
+    if renewal := attributes.get("subset_renewal_moves"):
+        renewed = f"all {units} of a subset are replaced in about {format_short(renewal)} steps, at best"
+    known.append(("Renewal", renewed))
     known.append((f"Distinct {units} visited", describe_distinct_rows(data, n, N, renewal)))
     if attributes.get("leverage"):
         known.append(("Drawn by", "leverage: rows that carry more of the curvature come more often and count less"))
@@ -55,9 +49,8 @@ def describe_distinct_rows(data: ReportData, n: int, N: int, renewal: float | No
     """Return the expected number of distinct rows, and how it is computed."""
     if data.attributes.get("exact") or data.attributes.get("polish_passes"):
         return tag("span", f"all {N:,}: a pass over all rows decided every kept draw")
-    steps = data.fit.draws * int(data.attributes.get("thinning") or 1)
+    steps, units = data.fit.draws * int(data.attributes.get("thinning") or 1), name_units(data)
     renewals = steps / renewal if renewal else 0.0
-    units = name_units(data)
     expected = expected_distinct_rows(N, n, data.chains, renewals)
     how = (
         f"This is an expected value, not a count. Each of {data.chains:,} chains begins with n = {n:,} of N = {N:,} "
@@ -71,10 +64,7 @@ def describe_distinct_rows(data: ReportData, n: int, N: int, renewal: float | No
 
 
 def expected_distinct_rows(N: int, n: int, chains: int, renewals: float) -> float:
-    """Return the expected number of rows that some subset has held.
-
-    Each chain begins with n of N rows, and n more come in at each renewal.
-    """
+    """Return the expected number of rows held by some subset: n of N at each chain's start, n more at each renewal."""
     if n >= N:
         return float(N)
     return float(-N * np.expm1(chains * (np.log1p(-n / N) + renewals * n * np.log1p(-1.0 / N))))
@@ -83,11 +73,6 @@ def expected_distinct_rows(N: int, n: int, chains: int, renewals: float) -> floa
 def name_units(data: ReportData) -> str:
     """Return what a subset is a set of: rows, whole groups, or the steps of a window."""
     return str(data.attributes.get("units", "rows"))
-
-
-def count_units(data: ReportData) -> int:
-    """Return how many rows, groups or steps the data have."""
-    return int(data.attributes.get("units_in_all") or data.attributes.get("rows") or 0)
 
 
 def show_distances(data: ReportData) -> Markup:
@@ -106,15 +91,11 @@ def show_distances(data: ReportData) -> Markup:
         lines.append(("drawn at random", random, format_short(random)))
         ratio = f"{format_short(random / typical)} times as large" if typical > 0 else "larger"
         words += f"For subsets drawn at random it is {ratio}. "
-    epsilon = format_number(data.attributes.get("epsilon"))
-    words += f"The bandwidth ε = {epsilon} sets how strongly chains prefer subsets that are close to all rows."
+    epsilon = data.attributes.get("epsilon")  # a number, or the word that stands for one
+    number = format_short(epsilon) if isinstance(epsilon, float | int) else str(epsilon)
+    words += f"The bandwidth ε = {number} sets how strongly chains prefer subsets that are close to all rows."
     picture = tag("div", draw_trace("distance", np.asarray(found, np.float64)[data.shown]), class_="panels")
     return tag("div", heading, tag("p", words), draw_quantities(lines), picture)
-
-
-def format_number(value: object) -> str:
-    """Return a number in three digits, or the word that stands for one."""
-    return format_short(value) if isinstance(value, float | int) else str(value)
 
 
 def describe_reads(data: ReportData) -> Markup:
@@ -136,10 +117,8 @@ def describe_rival(data: ReportData) -> Markup:
     """Return the name of the algorithm, whether it is exact, and the rows that it read per step."""
     attributes = data.attributes
     law = "the posterior" if attributes.get("exact") else "an approximation of the posterior"
-    known: list[tuple[str, object]] = [
-        ("Method", f"{attributes['method']} ({attributes.get('paper', 'no paper')})"),
-        ("Draws are of", law),
-    ]
+    method = f"{attributes['method']} ({attributes.get('paper', 'no paper')})"
+    known: list[tuple[str, object]] = [("Method", method), ("Draws are of", law)]
     rows = data.fit.sample_stats.get("n_rows_read", np.empty(0))
     if rows.size:
         each = rows / int(attributes.get("thinning") or 1)

@@ -1,28 +1,29 @@
-"""The first section: whether the draws can be trusted, in words and in colour."""
+"""Whether the draws can be trusted: the verdict, which comes first, and the warnings, with what to do about them."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lwa.diagnostics.certificate import CONFIDENCE, TOLERATED_SHIFT, TOLERATED_WIDTH, Certificate
 from lwa.result.report.data import ReportData
-from lwa.result.report.markup import Markup, fold, tag
+from lwa.result.report.markup import Markup, build_section, build_table, fold, tag
 
 VERDICT_HEADLINES = {
-    "pass": "Certified",
-    "warn": "Cannot tell",
-    "fail": "Not draws of the posterior",
-    "none": "Not certified",
-}
+    "pass": "Certified", "warn": "Cannot tell", "fail": "Not draws of the posterior", "none": "Not certified",
+}  # fmt: skip
+MOST_NAMED = 5
+"""Parameters that a warning names; it only counts the others."""
 
 
 def show_verdict(data: ReportData) -> Markup:
     """Show the certificate's verdict, or how to get one."""
     found = data.fit.certificate
     outcome = "none" if found is None else found.outcome
-    words = explain_uncertified(data) if found is None else tag("p", found.verdict, id="verdict-words")
-    heading = tag("h2", VERDICT_HEADLINES[outcome], id="verdict-headline")
-    return tag(
-        "section", heading, words, None if found is None else show_details(found), id="verdict", data_outcome=outcome
-    )
+    parts = [tag("h2", VERDICT_HEADLINES[outcome], id="verdict-headline")]
+    if found is None:
+        parts.append(explain_uncertified(data))
+    else:
+        parts += [tag("p", found.verdict, id="verdict-words"), show_details(found)]
+    return tag("section", *parts, id="verdict", data_outcome=outcome)
 
 
 def explain_uncertified(data: ReportData) -> Markup:
@@ -41,22 +42,14 @@ def show_details(found: Certificate) -> Markup:
     """Show the shift and sd ratio of every parameter, and mark those out of tolerance."""
     out_of_shift = np.abs(found.shift) > TOLERATED_SHIFT
     out_of_width = np.abs(np.log(found.sd_ratio)) > np.log(TOLERATED_WIDTH)
-    lines = [
-        tag(
-            "tr",
-            tag("th", name, scope="row"),
-            tag("td", f"{found.shift[i]:.3f} ± {found.shift_error[i]:.3f}", class_="flag" if out_of_shift[i] else None),
-            tag(
-                "td",
-                f"{found.sd_ratio[i]:.3f} ± {found.sd_ratio_error[i]:.3f}",
-                class_="flag" if out_of_width[i] else None,
-            ),
-        )
-        for i, name in enumerate(found.names)
+    columns = (found.shift, found.shift_error, out_of_shift), (found.sd_ratio, found.sd_ratio_error, out_of_width)
+    cells = [
+        [
+            tag("td", f"{size[i]:.3f} ± {error[i]:.3f}", class_="flag" if out[i] else None)
+            for size, error, out in columns
+        ]
+        for i in range(len(found.names))
     ]
-    head = tag(
-        "tr", *(tag("th", words, scope="col") for words in ("parameter", "shift of the mean / sd", "sd / posterior sd"))
-    )
     note = (
         f"From the gradient of the log posterior of all {found.rows:,} rows at {found.points:,} draws (R² of a "
         f"straight line: {found.r_squared:.3f}). All error bars hold at once with probability {CONFIDENCE:.0%}. "
@@ -65,5 +58,38 @@ def show_details(found: Certificate) -> Markup:
         f"{found.overall_shift_error:.3f} sd. {found.total_variation:.1%} of exact Metropolis-Hastings moves from "
         "these draws are refused."
     )
-    table = tag("div", tag("table", tag("thead", head), tag("tbody", *lines)), class_="scroll")
+    named = zip(found.names, cells, strict=True)
+    lines = [tag("tr", tag("th", name, scope="row"), *line) for name, line in named]
+    table = build_table(["parameter", "shift of the mean / sd", "sd / posterior sd"], lines)
     return fold("What was measured", tag("p", note), table)
+
+
+def list_warnings(data: ReportData) -> list[str]:
+    """Return the warnings of the run, and those that its table gives rise to."""
+    warnings = [str(words) for words in data.attributes.get("warnings", [])]
+    if not data.table:
+        return [*warnings, "No draws were kept. Pass a larger budget, or more draws."]
+    if data.disagreeing.any():
+        names = list_names(data.names, data.disagreeing)
+        warnings.append(
+            f"Chains disagree on {names}: R-hat is {data.disagreeing_in_words}. "
+            "Pass a longer tune and more draws. If traces stay apart, the posterior may have several modes."
+        )
+    scarce = data.scarce & ~data.disagreeing
+    if scarce.any():
+        names = list_names(data.names, scarce)
+        warnings.append(f"{names}: fewer than {data.few_in_words}, so intervals are rough. Pass more draws.")
+    return warnings
+
+
+def list_names(names: list[str], marked: NDArray[np.bool_]) -> str:
+    """Return the first marked names, and how many more there are."""
+    some = [names[i] for i in np.flatnonzero(marked)]
+    return ", ".join(some[:MOST_NAMED]) + (f" and {len(some) - MOST_NAMED:,} more" if len(some) > MOST_NAMED else "")
+
+
+def show_warnings(data: ReportData) -> Markup:
+    """Show all warnings, or that there are none."""
+    warnings = list_warnings(data)
+    body = tag("ul", *(tag("li", words) for words in warnings)) if warnings else tag("p", "None.")
+    return build_section("warnings", "Warnings", body, class_="warned" if warnings else None)
