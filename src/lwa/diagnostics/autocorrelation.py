@@ -53,12 +53,8 @@ def effective_draws(values: Float64[np.ndarray, "chains draws k"]) -> Float64[np
 
     Chains are cut in half. Both the variance and the autocorrelation time τ include the variance between the halves.
     So chains that disagree with each other, or with their own past, are worth little even if each looks settled (as
-    in Stan and ArviZ; Vehtari, Gelman, Simpson, Carpenter and Bürkner, 2021). τ is at least 1.
-
-    Parameters
-    ----------
-    values
-        At least eight draws per chain.
+    in Stan and ArviZ; Vehtari, Gelman, Simpson, Carpenter and Bürkner, 2021). τ is at least 1. Pass at least eight
+    draws per chain.
     """
     if values.shape[1] > LONG_CHAIN:
         means = batch_means(values)

@@ -124,10 +124,9 @@ class Certificate:
         for name, ratio, error in zip(self.names, self.sd_ratio, self.sd_ratio_error, strict=True):
             words = f"the sd of {name} is {ratio:.2f} ± {error:.2f} times the posterior's"
             found.append(Finding(words, *to_log_scale(ratio, error), float(np.log(TOLERATED_WIDTH))))
-        words = (
-            f"along one direction the draws are shifted by {self.overall_shift:.2f} ± {self.overall_shift_error:.2f} sd"
-        )
-        found.append(Finding(words, self.overall_shift, self.overall_shift_error, TOLERATED_WORST_SHIFT))
+        shift, error = self.overall_shift, self.overall_shift_error
+        words = f"along one direction the draws are shifted by {shift:.2f} ± {error:.2f} sd"
+        found.append(Finding(words, shift, error, TOLERATED_WORST_SHIFT))
         for value, error in zip(self.eigenvalues, self.eigenvalues_error, strict=True):
             words = f"along one direction the variance is {value:.2f} ± {error:.2f} times the posterior's"
             found.append(Finding(words, *to_log_scale(value, error), float(2 * np.log(TOLERATED_WORST_WIDTH))))
@@ -173,9 +172,7 @@ class Certificate:
                 remedy += f", or pass points={4 * self.points}"
             text = f"warn: cannot tell, in the region these draws visit: {vague.words}. {remedy}."
         if self.r_squared < NEAR_GAUSSIAN:
-            text += (
-                f" The posterior is not close to Gaussian (R² {self.r_squared:.2f}): sizes of effects are approximate."
-            )
+            text += f" The posterior is not close to Gaussian (R² {self.r_squared:.2f}): effect sizes are approximate."
         return text
 
     def table(self) -> str:
@@ -195,19 +192,16 @@ class Certificate:
             "An exact move",
             f"{'is refused':{wide}}  {self.total_variation:.3f} ± {self.total_variation_error:.3f}",
         ]
-        for label, changes, errors in (
-            ("shift / sd", self.moved, self.moved_error),
-            ("variance", self.widened, self.widened_error),
-        ):
+        moved, widened = ("shift / sd", self.moved, self.moved_error), ("variance", self.widened, self.widened_error)
+        for label, changes, errors in (moved, widened):
             most = int(np.argmax(np.abs(changes)))
             lines.append(f"{label:{wide}}  {changes[most]:+.3f} ± {errors[most]:.3f} at most, of {self.names[most]}")
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
         """Return all numbers, the outcome and the verdict as JSON can hold them."""
-        plain = {
-            name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in asdict(self).items()
-        }
+        numbers = asdict(self).items()
+        plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in numbers}
         return plain | {"outcome": self.outcome, "passed": self.passed, "verdict": self.verdict}
 
     @classmethod

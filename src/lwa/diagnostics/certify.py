@@ -22,8 +22,7 @@ from lwa.models.model import Model, Unbound, require_model
 from lwa.user.progress import Display
 
 MOST_STARTS = 500
-"""Draws from which exact moves start. More parameters need more gradients, but no more moves: these are a second
-opinion."""
+"""Draws from which exact moves start, a second opinion: more parameters need more gradients, but no more moves."""
 MORE_TIMES_POINTS, MOST_POINTS = 4, 6000
 """Gradients of a second pass: this many times those of the first, or up to `MOST_POINTS` if the first bars are long."""
 
@@ -131,11 +130,8 @@ def build_certificate(
     """Measure along the parameters and along the worst directions, in the coordinates z of θ = mean + factor z."""
     mean, factor = spread
     chains, draws, _ = evidence.draws.shape
-    chain_of = where // draws
-    halves = [
-        Evidence(evidence.draws[i::2], *(part[chain_of % 2 == i] for part in (evidence.points, evidence.gradients)))
-        for i in (0, 1)
-    ]
+    odd = where // draws % 2  # whether a point is of an odd chain
+    halves = [Evidence(evidence.draws[i::2], evidence.points[odd == i], evidence.gradients[odd == i]) for i in (0, 1)]
     plainly, worst = measure_effects(evidence, factor.T), measure_worst_directions(*halves)
     fit = fit_gradients(evidence)[1]
     sd = np.sqrt(((factor @ fit.covariance) * factor).sum(1))

@@ -15,8 +15,7 @@ from lwa.models.supports import Support
 from lwa.user.validate import require_whole
 
 GRADIENT_POINTS, POINTS_PER_PARAMETER = 300, 8
-"""Draws at which the gradient is taken. Each half of them fits a line in d parameters: with 8 per parameter it has four
-times as many as it needs."""
+"""Draws at which the gradient is taken: with 8 per parameter, each half has four times as many as its line needs."""
 FEWEST_JUDGED_DRAWS = 100
 
 
@@ -51,8 +50,7 @@ def collect_draws(model: Model, idata: object) -> Float64[np.ndarray, "chains dr
     sizes = {name: part.shape[:2] for name, part in zip(model.shapes, parts, strict=True)}
     if len(set(sizes.values())) > 1:
         raise InputError(f"idata holds different numbers of chains and draws: {sizes}. Pass draws made together.")
-    kept = find_unconstrained(model, getattr(idata, "unconstrained", None), parts)
-    if kept is not None:
+    if (kept := find_unconstrained(model, getattr(idata, "unconstrained", None), parts)) is not None:
         return kept
     supports = model.supports.items()
     free = [unconstrain(name, support, part) for (name, support), part in zip(supports, parts, strict=True)]
@@ -81,7 +79,7 @@ def require_labels(model: Model, coords: Mapping[str, ArrayLike] | None) -> None
     for axis, labels in (model.coords or {}).items():
         if coords is None or axis not in coords:
             continue
-        theirs, ours = list(map(str, np.asarray(coords[axis]))), list(map(str, labels))
+        theirs, ours = ([str(label) for label in some] for some in (np.asarray(coords[axis]), labels))
         if theirs != ours:
             apart = [label for label in (*theirs, *ours) if (label in theirs) != (label in ours)] or theirs
             raise InputError(
@@ -112,12 +110,9 @@ def find_unconstrained(model: Model, kept: object, parts: list[NDArray[Any]]) ->
     if [values.shape for values in free] != expected:
         return None
     together = np.concatenate(free, axis=-1)
-    images = model.by_name(together).values()
-    same = [
-        np.allclose(part, image, rtol=0, atol=1e-9 * np.abs(image).max())
-        for part, image in zip(parts, images, strict=True)
-    ]
-    return together if all(same) else None
+    pairs = zip(parts, model.by_name(together).values(), strict=True)
+    same = all(np.allclose(part, image, rtol=0, atol=1e-9 * np.abs(image).max()) for part, image in pairs)
+    return together if same else None
 
 
 def arrange_chains(draws: Float64[np.ndarray, "chains draws d"]) -> Float64[np.ndarray, "chains draws d"]:
@@ -152,19 +147,15 @@ def measure_spread(model: Model, draws: Float64[np.ndarray, "chains draws d"]) -
     """Return mean and covariance of all draws; raise if they do not vary in some direction."""
     flat = draws.reshape(-1, draws.shape[-1])
     mean, sd = flat.mean(0), flat.std(0)
-    still = [
-        name
-        for name, moved in zip(label_entries(model), sd > 1e-12 * (1e-300 + np.abs(mean)), strict=True)
-        if not moved
-    ]
-    if still:
+    names, moved = label_entries(model), sd > 1e-12 * (1e-300 + np.abs(mean))
+    if still := [names[i] for i in np.flatnonzero(~moved)]:
         raise InputError(f"All draws of {', '.join(still)} are the same. Pass draws of every parameter that vary.")
     correlation = np.corrcoef(flat, rowvar=False).reshape(len(mean), len(mean))
     bend, axes = np.linalg.eigh(correlation)
     if bend[0] < 1e-10:
-        names = [name for name, used in zip(label_entries(model), np.abs(axes[:, 0]), strict=True) if used > 0.1]
+        used = [names[i] for i in np.flatnonzero(np.abs(axes[:, 0]) > 0.1)]
         raise InputError(
-            f"The draws of {', '.join(names)} lie on a plane: each is a function of the others. Pass draws of all "
+            f"The draws of {', '.join(used)} lie on a plane: each is a function of the others. Pass draws of all "
             "parameters that vary freely."
         )
     return Spread(mean, sd[:, None] * np.linalg.cholesky(correlation))

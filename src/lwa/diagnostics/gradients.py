@@ -87,18 +87,14 @@ class ScoreAdder:
 def score_units(layout: Data, places: NumpyPlaces, size: int, precision: FloatType, display: Display) -> AnyScores:
     """Return the scores of all segments or groups, from one pass."""
     model, rows = layout.model, layout.full
-    begun: ScoreAdder | None = None
     pieces = map_pieces(
         rows, score_piece, size, shared=(model,), own=(places, size, precision), here=model.in_python,
         progress=lambda done: display.show("gradients", done, len(rows), layout.units_in_words),
     )  # fmt: skip
+    first = next(pieces)
     for piece in pieces:
-        if begun is None:
-            begun = piece
-        else:
-            begun.join(piece)
-    assert begun is not None
-    return begun.total
+        first.join(piece)
+    return first.total
 
 
 def score_piece(
@@ -136,22 +132,19 @@ def choose_score_precision(model: Model, rows: Rows, places: NumpyPlaces, factor
 
 def require_finite_scores(model: Model, places: NumpyPlaces, scores: AnyScores, function: str) -> None:
     """Refuse draws of zero density, and gradients that are not finite."""
-    for points, values, what in (
-        (places.begun, np.asarray(scores.log_density)[:, None], "value"),
-        (places.points, np.asarray(scores.gradient), "gradient"),
-    ):
-        bad = ~np.isfinite(values).all(1)
-        if not bad.any():
-            continue
+
+    def locate(points: NDArray[np.float64], bad: NDArray[np.bool_]) -> str:
         first = describe_theta(model, points[bad][0])
-        where = f"at {bad.sum()} of {len(points)} draws, the first being theta = {first}"
-        if what == "value":
-            raise InputError(
-                f"{function} is not finite {where}. Draws of this posterior have a positive density: pass the model "
-                "and the data that they were drawn from, with parameters on the same scale."
-            )
+        return f"at {bad.sum()} of {len(points)} draws, the first being theta = {first}"
+
+    if (bad := ~np.isfinite(np.asarray(scores.log_density))).any():
+        raise InputError(
+            f"{function} is not finite {locate(places.begun, bad)}. Draws of this posterior have a positive density: "
+            "pass the model and the data that they were drawn from, with parameters on the same scale."
+        )
+    if (bad := ~np.isfinite(np.asarray(scores.gradient)).all(1)).any():
         raise ModelError(
-            f"The gradient of {function} is not finite {where}, though its value is. JAX must be able to "
-            "differentiate it there: often a jnp.where hides the value but not the gradient of the branch not taken "
-            "(use a safe argument inside it), or sqrt or a norm is taken at zero."
+            f"The gradient of {function} is not finite {locate(places.points, bad)}, though its value is. JAX must be "
+            "able to differentiate it there: often a jnp.where hides the value but not the gradient of the branch not "
+            "taken (use a safe argument inside it), or sqrt or a norm is taken at zero."
         )

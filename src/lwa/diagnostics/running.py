@@ -72,11 +72,7 @@ def update_summary(state: RunningSummary, theta: Float[EitherArray, "draws chain
 
 
 def merge_moments(state: ChainMoments, theta: Float[EitherArray, "draws chains k"]) -> ChainMoments:
-    """Return the moments with more draws.
-
-    Both sums of squares are about their own means, and merged as Chan, Golub and LeVeque (1983) do: no digits are lost
-    far from 0.
-    """
+    """Return the moments with more draws (Chan, Golub and LeVeque, 1983): no digits are lost far from 0."""
     new, mean = theta.shape[0], theta.mean(0)
     total, apart = state.count + new, mean - state.mean
     return ChainMoments(
@@ -105,9 +101,7 @@ def array_module(values: EitherArray) -> ModuleType:
     return jnp if isinstance(values, jax.Array) else np
 
 
-def find_scales(
-    values: Float64[np.ndarray, "many k"],
-) -> tuple[Float64[np.ndarray, " k"], Float64[np.ndarray, " k"]]:
+def find_scales(values: Float64[np.ndarray, "many k"]) -> tuple[Float64[np.ndarray, " k"], Float64[np.ndarray, " k"]]:
     """Return centre and scale for a sketch: the median, and half the width of what holds two thirds of the values.
 
     A few chains that are still far away would widen an sd, but not this.

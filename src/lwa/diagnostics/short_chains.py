@@ -9,8 +9,7 @@ from scipy.special import fdtri
 from lwa.diagnostics.running import ChainMoments, NestedRhat, compute_nested_rhat, effective_draws_from_means
 
 RHAT_TOLERANCE = 0.004
-"""By how much nested R-hat may exceed 1 beyond chance: the mean of a superchain is then off by at most √0.008 = 0.09
-sd."""
+"""By how much nested R-hat may exceed 1 beyond chance: superchain means are then off by at most √0.008 = 0.09 sd."""
 FALSE_ALARMS = 0.01
 """How often a warning says that chains remember their start although they do not, over all parameters together."""
 RHAT_LIMIT = 1.01

@@ -77,14 +77,10 @@ def regress(
     influence = M * weights * np.sqrt(used / (used - d - 1))  # residuals of fitted points are smaller than errors
     left, there = (weights @ ((part @ covariance) * part).sum(1) for part in (residuals, y))
     return Fit(
-        mean=mean,
-        precision=precision,
-        covariance=covariance,
-        residuals=residuals,
-        on_mean=influence * (1.0 + lever @ (mean - centre)),
-        on_slope=influence[:, None] * lever,
+        mean=mean, precision=precision, covariance=covariance, residuals=residuals,
+        on_mean=influence * (1.0 + lever @ (mean - centre)), on_slope=influence[:, None] * lever,
         explained=float(1.0 - left / there),
-    )
+    )  # fmt: skip
 
 
 def weigh_towards(fit: Fit, points: Float64[np.ndarray, "M d"]) -> Float64[np.ndarray, " M"]:
@@ -165,10 +161,7 @@ def measure_worst_directions(one: Evidence, other: Evidence) -> Effects:
     The largest of d noisy eigenvalues is large even if all are 1, by 2√(d / draws). A direction that was found
     on the other half is not chosen for its noise, so its effect is unbiased.
     """
-    there = (
-        measure_effects(other, find_worst_directions(one)),
-        measure_effects(one, find_worst_directions(other)),
-    )
+    there = (measure_effects(other, find_worst_directions(one)), measure_effects(one, find_worst_directions(other)))
     mean = {name: (getattr(there[0], name) + getattr(there[1], name)) / 2 for name in Effects._fields}
     for name in ("shift_error", "log_ratio_error"):
         mean[name] = np.hypot(getattr(there[0], name), getattr(there[1], name)) / 2

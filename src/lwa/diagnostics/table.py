@@ -38,15 +38,11 @@ class Table:
 
     def __str__(self) -> str:
         """Return aligned columns, with as many digits as the Monte Carlo error leaves."""
-        lines = [["", *self.columns]]
-        lines += [[name, *self._line(i)] for i, name in enumerate(self.names)]
+        lines = [["", *self.columns], *([name, *self._line(i)] for i, name in enumerate(self.names))]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        first, rest = widths[0], widths[1:]
-        shown = [
-            "  ".join([line[0].ljust(first), *(cell.rjust(wide) for cell, wide in zip(line[1:], rest, strict=True))])
-            for line in lines
-        ]
-        return "\n".join([*shown, self.note])
+        first, *rest = widths
+        template = "  ".join([f"{{:<{first}}}", *(f"{{:>{wide}}}" for wide in rest)])
+        return "\n".join([*(template.format(*line) for line in lines), self.note])
 
     __repr__ = __str__
 
@@ -80,11 +76,8 @@ def name_scalars(
 
 def stack_scalars(posterior: Mapping[str, NDArray[Any]]) -> Float64[np.ndarray, "chains draws scalars"]:
     """Return the draws of every scalar of the parameters."""
-    flat = [
-        np.asarray(array, np.float64).reshape(*array.shape[:2], int(np.prod(array.shape[2:])))
-        for array in posterior.values()
-    ]
-    return np.concatenate(flat, -1)
+    arrays = (np.asarray(array, np.float64) for array in posterior.values())
+    return np.concatenate([array.reshape(*array.shape[:2], int(np.prod(array.shape[2:]))) for array in arrays], -1)
 
 
 def tabulate_draws(names: list[str], posterior: Mapping[str, NDArray[Any]], why: str) -> Table:

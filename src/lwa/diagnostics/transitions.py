@@ -87,13 +87,9 @@ def measure_transition(
     rejected = 1.0 - tried.accepted
     error = standard_error_over_pairs(rejected.mean(1)[:, None], rejected.mean(0)[:, None])
     return Transition(
-        moved=moved,
-        moved_error=moved_error,
-        widened=widened,
-        widened_error=widened_error,
-        rejected=float(rejected.mean()),
-        rejected_error=float(error[0]),
-    )
+        moved=moved, moved_error=moved_error, widened=widened, widened_error=widened_error,
+        rejected=float(rejected.mean()), rejected_error=float(error[0]),
+    )  # fmt: skip
 
 
 def measure_change(
@@ -104,12 +100,7 @@ def measure_change(
 ) -> tuple[Float64[np.ndarray, " k"], Float64[np.ndarray, " k"]]:
     """Return E[α D] / E[α] and its standard error, for k functions f with equal means over G and over all draws.
 
-    Parameters
-    ----------
-    accepted
-        α of each move.
-    starts, ends, everywhere
-        Values of f at the starts, at the ends and at all draws.
+    `accepted` holds α of each move; `starts`, `ends` and `everywhere` hold f at the starts, the ends and all draws.
     """
     M, K = accepted.shape
     share = accepted / max(accepted.mean(), 1.0 / M)  # α/ᾱ; if hardly any move is accepted, as if one in M were
