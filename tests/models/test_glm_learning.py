@@ -81,7 +81,7 @@ def test_whoever_computes_finds_the_same_bits(formula, options, executor):
 def test_products_of_pieces_are_those_of_all_rows(monkeypatch):
     """Σ x xᵀ is never seen outside: only whether columns span others."""
     joined = []
-    monkeypatch.setattr(learning.ColumnSums, "require_full_rank", lambda self, names: joined.append(self))
+    monkeypatch.setattr(learning.ColumnSums, "require_full_rank", lambda self: joined.append(self))
     for aligned in (2**16, 16):
         monkeypatch.setattr(passes, "LEAST_PIECE_ROWS", aligned)
         lwa.glm("y ~ x + z + C(k) + g:x", "poisson").bind(DATA)

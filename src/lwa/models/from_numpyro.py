@@ -109,15 +109,10 @@ def from_numpyro(
         draws = adapted.can_draw()
     named = name_axes(sites, [*init, *derived]) | {name: list(axes) for name, axes in (dims or {}).items()}
     return Model(
-        adapted.log_likelihood,
-        adapted.log_prior,
-        init,
-        prior_draw=adapted.prior_draw if draws else None,
-        constraints={name: support for name, support in supports.items() if support is not None},
-        dims=named,
-        coords=coords,
-        derived=partial(adapted.derived, tuple(derived)) if derived else None,
-    )
+        adapted.log_likelihood, adapted.log_prior, init, prior_draw=adapted.prior_draw if draws else None,
+        constraints={name: support for name, support in supports.items() if support is not None}, dims=named,
+        coords=coords, derived=partial(adapted.derived, tuple(derived)) if derived else None,
+    )  # fmt: skip
 
 
 class Arguments(NamedTuple):

@@ -282,12 +282,9 @@ class Model:
     def of_units(self) -> "Model":
         """The posterior with units in place of rows, each of which adds the terms of its scored rows."""
         return replace(
-            self,
-            log_likelihood=partial(self.sum_units, self.log_likelihood),
-            ordered=False,
-            groups=None,
+            self, log_likelihood=partial(self.sum_units, self.log_likelihood), ordered=False, groups=None,
             predictors=None,
-        )
+        )  # fmt: skip
 
     def log_prior_at(self, vector: Array) -> Array:
         """Return log p at a flat θ, as a density of that vector: log |∂θ/∂vector| is added if θ is constrained."""

@@ -81,14 +81,11 @@ def adapt_pymc(model: object, constants: Sequence[str]) -> Model:
     }
     used = {dim for dims in named.values() for dim in dims}
     return Model(
-        adapted.log_likelihood,
-        adapted.log_prior,
-        init,
-        constraints={name: support for name, support in supports.items() if support is not None},
-        dims=named,
+        adapted.log_likelihood, adapted.log_prior, init,
+        constraints={name: support for name, support in supports.items() if support is not None}, dims=named,
         coords={name: list(labels) for name, labels in model.coords.items() if labels and name in used},
         derived=partial(adapted.derived, tuple(derived)) if derived else None,
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,14 +118,10 @@ class PymcAdapter:
         log_density = partial(transformed_conditional_logp, rvs_to_values=given, rvs_to_transforms={})
         prior = [*log_density(free), *valued(model.potentials)]
         return cls(
-            terms=function(log_density(observed)),
-            prior=function([sum(part.sum() for part in prior)]),
-            values=function(valued(model.deterministics)),
-            parameters=tuple(variable.name for variable in free),
-            columns=tuple(columns),
-            deterministics=tuple(variable.name for variable in model.deterministics),
-            row=row,
-        )
+            terms=function(log_density(observed)), prior=function([sum(part.sum() for part in prior)]),
+            values=function(valued(model.deterministics)), parameters=tuple(variable.name for variable in free),
+            columns=tuple(columns), deterministics=tuple(variable.name for variable in model.deterministics), row=row,
+        )  # fmt: skip
 
     def log_likelihood(self, theta: PyTree, rows: PyTree) -> Array:
         """Return the terms of what is observed, one per row."""

@@ -31,21 +31,15 @@ CONSTRAINTS = {
     "lower_cholesky": ("lower_cholesky", "a lower triangular matrix with a positive diagonal"),
     "correlation_cholesky": (
         "corr_cholesky",
-        "a lower triangular matrix with a positive diagonal and rows of length 1",
+        "a lower triangular matrix with positive diagonal and rows of length 1",
     ),
 }
 """The names that a model may use: NumPyro's name, and what the values are."""
 SYNONYMS = {
-    "reals": "real",
-    "nonnegative": "positive",
-    "probability": "unit_interval",
-    "ordered_vector": "ordered",
-    "positive_ordered_vector": "positive_ordered",
-    "positive_definite": "covariance",
-    "corr_matrix": "correlation",
-    "cholesky": "lower_cholesky",
-    "corr_cholesky": "correlation_cholesky",
-}
+    "reals": "real", "nonnegative": "positive", "probability": "unit_interval", "ordered_vector": "ordered",
+    "positive_ordered_vector": "positive_ordered", "positive_definite": "covariance", "corr_matrix": "correlation",
+    "cholesky": "lower_cholesky", "corr_cholesky": "correlation_cholesky",
+}  # fmt: skip
 SHAPE_HINTS = {
     1: "Its last axis must be a vector of at least two entries. ",
     2: "Its last two axes must be a square matrix, larger than 1 x 1 for correlations. ",
@@ -96,10 +90,7 @@ class Support:
         return free if self.constraint.event_dim == 0 else free.astype(jnp.result_type(float))
 
     def free(self, values: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Return values `(..., *shape)` as `(..., size)` real numbers in float64, and which of them lie in the support.
-
-        Boundaries do not: they lie infinitely far away.
-        """
+        """Return values `(..., *shape)` as `(..., size)` float64, and which lie in the support; boundaries do not."""
         values = np.asarray(values, np.float64)
         lead = values.shape[: values.ndim - len(self.shape)]
         if self.transform is None or self.constraint is None:
@@ -143,15 +134,8 @@ def invert(transform: "Transform", values: Array) -> Array:
 
 
 def find_supports(shapes: Mapping[str, tuple[int, ...]], constraints: object) -> dict[str, Support]:
-    """Return the support of each parameter, in the order of the flat vector.
-
-    Raises
-    ------
-    ModelError
-        If a constraint is unknown, names no parameter, or does not fit the parameter's shape.
-    """
-    if constraints is None:
-        constraints = {}
+    """Return each parameter's support, in the order of the flat vector; refuse constraints that fit no parameter."""
+    constraints = {} if constraints is None else constraints
     if not isinstance(constraints, Mapping):
         raise ModelError(
             f"constraints={constraints!r} is not a dict. Pass constraints by the parameters' names, such as "

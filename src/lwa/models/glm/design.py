@@ -5,7 +5,7 @@ holds one code per term, and its share of Xβ is one coefficient looked up: 300 
 of few columns are written out instead, as a matrix product is faster.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations, product
 from math import prod
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from lwa.errors import InputError
 from lwa.models.glm.formula import Formula, Term
+from lwa.models.predictors import Predictors
 from lwa.rows.store.encoding import Level
 
 WRITTEN_OUT_COLUMNS = 8
@@ -128,11 +129,6 @@ class Design:
         return ["Intercept"] * self.intercept + [name for block in self.blocks for name in block.names]
 
     @property
-    def written_out(self) -> list[Block]:
-        """Blocks whose columns rows hold as numbers."""
-        return [block for block in self.blocks if block.written_out]
-
-    @property
     def looked_up(self) -> list[Block]:
         """Blocks of which rows hold a code."""
         return [block for block in self.blocks if not block.written_out]
@@ -140,7 +136,8 @@ class Design:
     @property
     def positions(self) -> NDArray[np.int64]:
         """The positions of the columns of `x` among all."""
-        return np.array([at for block in self.written_out for at in range(block.start, block.start + block.size)], int)
+        blocks = (range(block.start, block.start + block.size) for block in self.blocks if block.written_out)
+        return np.array([*chain(*blocks)], int)
 
     def build_rows(self, parts: Sequence[Part], size: int) -> dict[str, np.ndarray]:
         """Return what rows hold for all blocks: `x`, `code` and `times`, as far as there are any."""
@@ -157,20 +154,18 @@ class Design:
 
     def predictor(self, beta: Array, rows: Mapping[str, Array]) -> Array:
         """Return Xβ of each row, without the offset; for many β, `(coefficients, M)`, side by side."""
-        many, shape = beta.ndim > 1, (len(rows["y"]), *beta.shape[1:])
+        many, at = beta.ndim > 1, self.positions
         eta = beta[0] if self.intercept else jnp.zeros((), beta.dtype)
         slopes = beta[1:] if self.intercept else beta
         if "x" in rows:
-            positions = self.positions
-            whole = len(positions) == len(slopes)
-            eta = eta + rows["x"] @ (slopes if whole else slopes[positions])
+            eta = eta + rows["x"] @ (slopes if len(at) == len(slopes) else slopes[at])
         for i, block in enumerate(self.looked_up):
             # One more than there are: that of the reference level, which is 0.
             own = slopes[block.place]
             looked_up = jnp.concatenate([own, jnp.zeros_like(own[:1])])[rows["code"][:, i]]
             times = rows["times"][:, i] if "times" in rows else None
             eta = eta + (looked_up if times is None else looked_up * (times[:, None] if many else times))
-        return jnp.broadcast_to(eta, shape)
+        return jnp.broadcast_to(eta, (len(rows["y"]), *beta.shape[1:]))
 
     def dense(self, rows: Mapping[str, Array]) -> Array:
         """Return the columns that rows hold as numbers, the intercept's first, `(n, q)`."""
@@ -218,6 +213,49 @@ class Design:
     def locate(self, block: Block) -> NDArray[np.int64]:
         """Return the positions of a block's coefficients among all."""
         return self.intercept + np.arange(block.start, block.start + block.size)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearPredictors(Predictors):
+    """Linear predictors of each level of y, then the family's parameters.
+
+    θ holds β, of `equations` × coefficients, then the logarithms of `auxiliary`, in the order of their names.
+    """
+
+    design: Design
+    equations: int
+    auxiliary: tuple[str, ...]
+    log_density: Callable[[Array, Mapping[str, Array], Mapping[str, Array]], Array]  # (η, auxiliary, rows)
+
+    def at(self, theta: Array, rows: Mapping[str, Array]) -> Array:
+        """Return η of each equation, and the auxiliary parameters, which are the same in all rows."""
+        p, more = len(self.design.names), theta.shape[1:]
+        betas = theta[: self.equations * p].reshape(self.equations, p, *more)
+        eta = jnp.stack([self.design.predictor(beta, rows) for beta in betas], axis=1)
+        if "offset" in rows:
+            eta = eta + rows["offset"].reshape(-1, *(1 for _ in eta.shape[1:]))
+        own = theta[self.equations * p :]
+        return jnp.concatenate([eta, jnp.broadcast_to(own, (len(eta), *own.shape))], axis=1)
+
+    def terms(self, z: Array, rows: Mapping[str, Array]) -> Array:
+        """Return log f(y_k|z_k) of each row."""
+        auxiliary = {name: jnp.exp(z[:, self.equations + i]) for i, name in enumerate(self.auxiliary)}
+        return self.log_density(z[:, : self.equations], auxiliary, rows)
+
+    def gram(self, h: Array, rows: Mapping[str, Array]) -> Array:
+        """Return Σ Z_kᵀ h_k Z_k, equation by equation and parameter by parameter."""
+        several, m = self.equations, h.shape[1]
+        found: list[list[Array]] = [[h] * m for _ in range(m)]
+        for i in range(m):
+            for j in range(i + 1):
+                if i < several:
+                    own = self.design.gram(h[:, i, j], rows)
+                elif j < several:
+                    own = self.design.pull(h[:, i, j], rows)[None, :]
+                else:
+                    own = h[:, i, j].sum()[None, None]
+                found[i][j], found[j][i] = own, own.T
+        return jnp.block(found)
 
 
 def build_design(formula: Formula, levels: Mapping[str, tuple[Level, ...]]) -> Design:

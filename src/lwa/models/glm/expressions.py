@@ -23,34 +23,19 @@ type Values = NDArray[np.float64] | float
 
 NO_LEVELS: Levels = {}
 ROW_FUNCTIONS: dict[str, Callable[[Values], Values]] = {
-    "log": np.log,
-    "log2": np.log2,
-    "log10": np.log10,
-    "log1p": np.log1p,
-    "exp": np.exp,
-    "expm1": np.expm1,
-    "sqrt": np.sqrt,
-    "abs": np.abs,
-    "I": lambda values: values,
-}
+    "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "exp": np.exp, "expm1": np.expm1,
+    "sqrt": np.sqrt, "abs": np.abs, "I": lambda values: values,
+}  # fmt: skip
 """Functions that may be applied to numbers, row by row."""
 LEARNED = {"center": "its mean", "scale": "its mean and sd", "C": "its levels"}
 """Functions that need all rows before they can be applied to one; outermost only."""
 OPERATORS: dict[type[ast.operator], Callable[[Values, Values], Values]] = {
-    ast.Add: np.add,
-    ast.Sub: np.subtract,
-    ast.Mult: np.multiply,
-    ast.Div: np.true_divide,
-    ast.Pow: np.power,
-}
+    ast.Add: np.add, ast.Sub: np.subtract, ast.Mult: np.multiply, ast.Div: np.true_divide, ast.Pow: np.power,
+}  # fmt: skip
 COMPARISONS: dict[type[ast.cmpop], Callable[..., NDArray[np.bool_]]] = {
-    ast.Gt: np.greater,
-    ast.GtE: np.greater_equal,
-    ast.Lt: np.less,
-    ast.LtE: np.less_equal,
-    ast.Eq: np.equal,
+    ast.Gt: np.greater, ast.GtE: np.greater_equal, ast.Lt: np.less, ast.LtE: np.less_equal, ast.Eq: np.equal,
     ast.NotEq: np.not_equal,
-}
+}  # fmt: skip
 """Comparisons: 1 for rows in which they hold, 0 for others."""
 FORMULA_NAMES = ", ".join([*ROW_FUNCTIONS, *LEARNED])
 MOST_CHARACTERS = 10_000
@@ -95,10 +80,7 @@ class Expression:
         return list(dict.fromkeys(self.quoted.get(name, name) for name in found))
 
     def compute(self, columns: Mapping[str, np.ndarray], levels: Levels = NO_LEVELS) -> NDArray[np.float64]:
-        """Return one number per row, before anything that is learned; NaN or infinite if it is not defined.
-
-        `levels` are what codes in columns of text stand for.
-        """
+        """Return one number per row, before anything that is learned; NaN or infinite if it is not defined."""
         size = len(next(iter(columns.values())))
         with np.errstate(all="ignore"):
             values = Evaluation(columns, self.quoted, levels).evaluate(self.tree)

@@ -147,69 +147,31 @@ PROBABILITY_LINKS = ("logit", "probit", "cloglog")
 FAMILIES = {
     family.name: family
     for family in (
-        Family(
-            "gaussian",
-            gaussian,
-            links=("identity", "log"),
-            allowed=lambda y, _: np.isfinite(y),
-            words="numbers",
-            auxiliary=("sigma",),
-            scaled=True,
-        ),
-        Family(
-            "student_t",
-            student_t,
-            links=("identity",),
-            allowed=lambda y, _: np.isfinite(y),
-            words="numbers",
-            auxiliary=("nu", "sigma"),
-            scaled=True,
-        ),
-        Family(
-            "bernoulli",
-            bernoulli,
-            links=PROBABILITY_LINKS,
-            allowed=lambda y, _: (y == 0) | (y == 1),
-            words="0 or 1",
-            levels="two",
-        ),
-        Family(
-            "binomial",
-            binomial,
-            links=PROBABILITY_LINKS,
-            allowed=lambda y, trials: is_count(y) & (y <= trials),
-            words="whole numbers from 0 to the number of trials",
-            constant=lambda y, trials: log_factorial(trials) - log_factorial(y) - log_factorial(trials - y),
-        ),
-        Family(
-            "poisson",
-            poisson,
-            links=("log",),
-            allowed=lambda y, _: is_count(y),
-            words="whole numbers >= 0",
-            constant=lambda y, _: -log_factorial(y),
-        ),
-        Family(
-            "negative_binomial",
-            negative_binomial,
-            links=("log",),
-            allowed=lambda y, _: is_count(y),
-            words="whole numbers >= 0",
-            auxiliary=("phi",),
-            constant=lambda y, _: -log_factorial(y),
-        ),
+        Family("gaussian", gaussian, links=("identity", "log"), allowed=lambda y, _: np.isfinite(y), words="numbers",
+               auxiliary=("sigma",), scaled=True),
+        Family("student_t", student_t, links=("identity",), allowed=lambda y, _: np.isfinite(y), words="numbers",
+               auxiliary=("nu", "sigma"), scaled=True),
+        Family("bernoulli", bernoulli, links=PROBABILITY_LINKS, allowed=lambda y, _: (y == 0) | (y == 1),
+               words="0 or 1", levels="two"),
+        Family("binomial", binomial, links=PROBABILITY_LINKS, allowed=lambda y, trials: is_count(y) & (y <= trials),
+               words="whole numbers from 0 to the number of trials",
+               constant=lambda y, trials: log_factorial(trials) - log_factorial(y) - log_factorial(trials - y)),
+        Family("poisson", poisson, links=("log",), allowed=lambda y, _: is_count(y), words="whole numbers >= 0",
+               constant=lambda y, _: -log_factorial(y)),
+        Family("negative_binomial", negative_binomial, links=("log",), allowed=lambda y, _: is_count(y),
+               words="whole numbers >= 0", auxiliary=("phi",), constant=lambda y, _: -log_factorial(y)),
         Family("gamma", gamma, links=("log",), allowed=lambda y, _: y > 0, words="numbers > 0", auxiliary=("shape",)),
         Family("categorical", categorical, links=("logit",), allowed=lambda y, _: y >= 0, words="levels", levels="any"),
     )
-}
+}  # fmt: skip
 """All families by name."""
 
 
 def find_family(name: object) -> Family:
     """Return a family by its name."""
-    if not isinstance(name, str) or name not in FAMILIES:
-        raise one_of("family", name, list(FAMILIES))
-    return FAMILIES[name]
+    if isinstance(name, str) and name in FAMILIES:
+        return FAMILIES[name]
+    raise one_of("family", name, list(FAMILIES))
 
 
 def choose_link(family: Family, link: object) -> str:

@@ -24,14 +24,7 @@ MOST_LEVELS = 2**16
 MANY_COLUMNS = 1_000
 """Columns beyond which one process computes pieces one after another: each piece holds their number squared."""
 LEAST_UNEXPLAINED = 1e-10
-"""A column is a combination of others if they leave a smaller share of its variance unexplained. Sums in float64 leave
-some 1e-14."""
-
-
-def read_batches(rows: Rows, names: tuple[str, ...]) -> Iterator[UserColumns]:
-    """Return the columns that are needed, block by block."""
-    for batch in rows.blocks(SCAN_ROWS):
-        yield select_columns(batch, names)
+"""Share of a column's variance below which others explain all of it. Sums in float64 leave some 1e-14."""
 
 
 @dataclass
@@ -45,18 +38,15 @@ class RunningMoments:
     def add(self, values: NDArray[np.float64]) -> None:
         """Add a block of numbers."""
         mean = float(values.mean())
-        self._merge(len(values), mean, float(((values - mean) ** 2).sum()))
+        self.join(RunningMoments(len(values), mean, float(((values - mean) ** 2).sum())))
 
     def join(self, later: "RunningMoments") -> None:
         """Add all numbers of another."""
         if later.count:
-            self._merge(later.count, later.mean, later.squares)
-
-    def _merge(self, size: int, mean: float, squares: float) -> None:
-        away, total = mean - self.mean, self.count + size
-        self.squares += squares + away**2 * self.count * size / total
-        self.mean += away * size / total
-        self.count = total
+            away, total = later.mean - self.mean, self.count + later.count
+            self.squares += later.squares + away**2 * self.count * later.count / total
+            self.mean += away * later.count / total
+            self.count = total
 
     @property
     def sd(self) -> float:
@@ -65,10 +55,7 @@ class RunningMoments:
 
 
 def learn(rows: Rows, names: tuple[str, ...], expressions: Mapping[str, Expression], text_levels: Levels) -> Learned:
-    """Return levels and moments of all expressions that have any; make one pass over the rows if these are unknown.
-
-    `expressions` are factors of the formula, and the response if it has levels, as C(response).
-    """
+    """Return levels and moments of factors and of C(response); make one pass over the rows if these are unknown."""
     first = select_columns(rows.take(np.zeros(1, np.int64)), names)
     levels: dict[str, tuple[Level, ...]] = {}
     seen = SeenLevels({}, {})
@@ -88,8 +75,7 @@ def learn(rows: Rows, names: tuple[str, ...], expressions: Mapping[str, Expressi
         elif expression.learned is not None:
             seen.running[text] = RunningMoments()
     if seen.values or seen.running:
-        own = (seen, names, expressions, text_levels)
-        for one in map_pieces(rows, collect_levels, SCAN_ROWS, own=own):
+        for one in map_pieces(rows, collect_levels, SCAN_ROWS, own=(seen, names, expressions, text_levels)):
             seen.join(one)
     for text, values in seen.values.items():
         column = expressions[text].column
@@ -138,10 +124,10 @@ def collect_levels(
     for batch in blocks:
         columns = select_columns(batch, names)
         for text, values in seen.values.items():
-            values.update(compute_finite(text, expressions[text], columns, text_levels).tolist())
+            values.update(np.unique(compute_finite(expressions[text], columns, text_levels)).tolist())
             require_few_numbers(text, values)
         for text, moments in seen.running.items():
-            moments.add(compute_finite(text, expressions[text], columns, text_levels, unique=False))
+            moments.add(compute_finite(expressions[text], columns, text_levels))
     return seen
 
 
@@ -177,17 +163,15 @@ def suggest_level(level: Level, levels: tuple[Level, ...]) -> str:
     return f"{guess}There are {', '.join(map(repr, levels[:10]))}{' and others' if len(levels) > 10 else ''}."
 
 
-def compute_finite(
-    text: str, expression: Expression, columns: UserColumns, text_levels: Levels, unique: bool = True
-) -> NDArray[np.float64]:
-    """Return the numbers of an expression, all or each once; refuse NaN and infinity."""
+def compute_finite(expression: Expression, columns: UserColumns, text_levels: Levels) -> NDArray[np.float64]:
+    """Return the numbers of an expression; refuse NaN and infinity."""
     numbers = expression.compute(columns, text_levels)
     if not np.isfinite(numbers).all():
         raise DataError(
-            f"{text!r} is NaN or infinite in {np.count_nonzero(~np.isfinite(numbers))} rows of one block of "
+            f"{expression.text!r} is NaN or infinite in {np.count_nonzero(~np.isfinite(numbers))} rows of one block of "
             f"{len(numbers)}. Finite numbers are expected. Drop those rows, or fill the values."
         )
-    return np.unique(numbers) if unique else numbers
+    return numbers
 
 
 @dataclass
@@ -202,8 +186,7 @@ class BadValues:
         if good.all():
             return
         at = int((~good).argmax())
-        self.counts[name] = self.counts.get(name, 0) + int(good.size - good.sum())
-        self.first.setdefault(name, (start + at, float(values[at])))
+        self.join(BadValues({name: int(good.size - good.sum())}, {name: (start + at, float(values[at]))}))
 
     def join(self, later: "BadValues") -> None:
         """Add the counts of the rows that come next."""
@@ -235,46 +218,49 @@ class RowScan:
 
     sums: "ColumnSums"
     blocks: list[RunningMoments]  # of the numbers in each block of the design
-    y: RunningMoments = field(default_factory=RunningMoments)
-    trials: RunningMoments = field(default_factory=RunningMoments)
-    offset: RunningMoments = field(default_factory=RunningMoments)
+    moments: dict[str, RunningMoments]
     missing: BadValues = field(default_factory=BadValues)
     outside: BadValues = field(default_factory=BadValues)
     negative: BadValues = field(default_factory=BadValues)
     rows: int = 0
 
     @classmethod
-    def begin(cls, recipe: Recipe) -> "RowScan":
+    def begin(cls, design: Design) -> "RowScan":
         """Return sums of no rows."""
-        return cls(
-            ColumnSums.begin(recipe.design.size, recipe.design.intercept),
-            [RunningMoments() for _ in recipe.design.blocks],
-        )
+        blocks, moments = ([RunningMoments() for _ in each] for each in (design.blocks, range(3)))
+        return cls(ColumnSums(design), blocks, dict(zip(("y", "trials", "offset"), moments, strict=True)))
 
     def add(self, recipe: Recipe, rows: UserColumns, parts: list[Part], start: int) -> None:
         """Add a block, the rows from `start` on."""
-        find_missing(recipe, rows, parts, self.missing, start)
-        good = recipe.family.allowed(rows["y"], rows.get("trials")) | ~np.isfinite(rows["y"])
-        self.outside.check(recipe.formula.response.text, rows["y"], good, start)
-        if "weights" in rows:
-            assert recipe.weights is not None
+        response, y = recipe.formula.response.text, rows["y"]
+        numbers = [
+            (":".join(block.numbers), part.times) for block, part in zip(self.sums.design.blocks, parts, strict=True)
+        ]
+        for name, values in [
+            (response, y),
+            *numbers,
+            *((name, rows.get(name)) for name in ("offset", "weights", "trials")),
+        ]:
+            if values is not None:
+                self.missing.check(name, values, np.isfinite(values), start)
+        good = recipe.family.allowed(y, rows.get("trials")) | ~np.isfinite(y)
+        self.outside.check(response, y, good, start)
+        if recipe.weights is not None:
             self.negative.check(recipe.weights.text, rows["weights"], ~(rows["weights"] < 0), start)
         if not self.missing.counts:
-            self.sums.add(recipe.design, rows, parts)
+            self.sums.add(rows, parts)
             for one, part in zip(self.blocks, parts, strict=True):
                 if part.times is not None:
                     one.add(part.times)
-            self.y.add(rows["y"].astype(np.float64))
-            for name, one in (("trials", self.trials), ("offset", self.offset)):
-                if name in rows:
-                    one.add(rows[name])
-        self.rows += len(rows["y"])
+            for name in self.moments.keys() & rows.keys():
+                self.moments[name].add(np.asarray(rows[name], np.float64))
+        self.rows += len(y)
 
     def join(self, later: "RowScan") -> None:
         """Add what was seen in the rows that come next."""
         self.sums.join(later.sums)
-        mine, theirs = [self.y, self.trials, self.offset], [later.y, later.trials, later.offset]
-        for one, other in zip([*self.blocks, *mine], [*later.blocks, *theirs], strict=True):
+        mine, theirs = ([*one.blocks, *one.moments.values()] for one in (self, later))
+        for one, other in zip(mine, theirs, strict=True):
             one.join(other)
         self.missing.join(later.missing)
         self.outside.join(later.outside)
@@ -285,7 +271,7 @@ class RowScan:
 def scan_rows(read: RecipeRows, executor: Executor | None = None) -> Facts:
     """Read all rows once; refuse invalid values, and columns that others span."""
     recipe = read.recipe
-    seen = RowScan.begin(recipe)
+    seen = RowScan.begin(recipe.design)
     own, alone = (read.names, recipe, read.held), recipe.design.size > MANY_COLUMNS
     for one in map_pieces(spread_passes(read.source, executor), scan_piece, SCAN_ROWS, own=own, here=alone):
         seen.join(one)
@@ -303,80 +289,61 @@ def scan_rows(read: RecipeRows, executor: Executor | None = None) -> Facts:
         )
     for name in negative.counts:
         raise DataError(f"Weights must be >= 0. Negative ones: {negative.describe(name)}. Drop or correct those rows.")
-    if recipe.family.scaled and not seen.y.sd > 0:
+    y = seen.moments["y"]
+    if recipe.family.scaled and not y.sd > 0:
         raise DataError(
-            f"The response {recipe.formula.response.text!r} is {seen.y.mean:g} in all rows, so there is nothing to "
+            f"The response {recipe.formula.response.text!r} is {y.mean:g} in all rows, so there is nothing to "
             "explain. Pass another response."
         )
-    seen.sums.require_full_rank(recipe.design.names)
+    seen.sums.require_full_rank()
     sd = tuple(one.sd if one.count else None for one in seen.blocks)
-    return Facts(seen.rows, mean=seen.sums.mean, block_sd=sd, y=seen.y, trials=seen.trials, offset=seen.offset)
+    return Facts(seen.rows, mean=seen.sums.mean, block_sd=sd, **seen.moments)
 
 
 def scan_piece(
     names: tuple[str, ...], recipe: Recipe, held: ColumnLevels, start: int, blocks: Iterator[Batch]
 ) -> RowScan:
     """Return what was found in one piece of all rows."""
-    seen = RowScan.begin(recipe)
+    seen = RowScan.begin(recipe.design)
     for batch in blocks:
         columns = select_columns(batch, names)
         with np.errstate(all="ignore"):
-            rows = recipe.rows(columns, held)
-            parts = recipe.parts(columns, held)
+            rows, parts = recipe.rows(columns, held), recipe.parts(columns, held)
         seen.add(recipe, rows, parts, start + seen.rows)
     return seen
 
 
-def find_missing(recipe: Recipe, rows: UserColumns, parts: list[Part], missing: BadValues, start: int) -> None:
-    """Count NaN and infinity in the rows that a recipe made."""
-    missing.check(recipe.formula.response.text, rows["y"], np.isfinite(rows["y"]), start)
-    for block, part in zip(recipe.design.blocks, parts, strict=True):
-        if part.times is not None:
-            missing.check(":".join(block.numbers), part.times, np.isfinite(part.times), start)
-    for name in ("offset", "weights", "trials"):
-        if name in rows:
-            missing.check(name, rows[name], np.isfinite(rows[name]), start)
-
-
-@dataclass
 class ColumnSums:
-    """Σ x and Σ x xᵀ of the columns, less a shift so that the variance is not lost to rounding."""
+    """Σ x and Σ x xᵀ of a design's columns, less a shift so that the variance is not lost to rounding."""
 
-    count: int
-    shift: NDArray[np.float64] | None
-    total: NDArray[np.float64]
-    products: NDArray[np.float64]
-    intercept: bool
-
-    @classmethod
-    def begin(cls, size: int, intercept: bool) -> "ColumnSums":
-        """Return sums of no rows."""
-        return cls(0, None, np.zeros(size), np.zeros((size, size)), intercept)
+    def __init__(self, design: Design) -> None:
+        self.design, self.count = design, 0
+        self.shift: NDArray[np.float64] | None = None
+        self.total, self.products = np.zeros(design.size), np.zeros((design.size, design.size))
 
     @property
     def mean(self) -> NDArray[np.float64]:
         """The mean of each column."""
         return self.total / self.count + (0.0 if self.shift is None else self.shift)
 
-    def add(self, design: Design, rows: UserColumns, parts: list[Part]) -> None:
+    def add(self, rows: UserColumns, parts: list[Part]) -> None:
         """Add a block: columns that are written out as they are, those looked up as a sparse matrix."""
-        n = len(rows["y"])
+        n, at = len(rows["y"]), self.design.positions
         x = rows.get("x", np.zeros((n, 0)))
-        at = design.positions
         if self.shift is None:
             self.shift = np.zeros(len(self.total))
-            if self.intercept:  # else a shift would change what columns span
+            if self.design.intercept:  # else a shift would change what columns span
                 self.shift[at] = x.mean(0)
         x = x - self.shift[at]
         self.count += n
         self.total[at] += x.sum(0)
         self.products[np.ix_(at, at)] += x.T @ x
-        if not design.looked_up:
+        if not self.design.looked_up:
             return
         from scipy.sparse import csr_array
 
         entries = []
-        for block, part in zip(design.blocks, parts, strict=True):
+        for block, part in zip(self.design.blocks, parts, strict=True):
             if not block.written_out and part.code is not None:
                 met = np.flatnonzero(part.code < block.size)
                 times = np.ones(len(met)) if part.times is None else part.times[met]
@@ -406,20 +373,20 @@ class ColumnSums:
         self.products[:, moved] += across.T
         self.products[np.ix_(moved, moved)] += later.count * np.outer(by[moved], by[moved])
 
-    def require_full_rank(self, names: list[str]) -> None:
+    def require_full_rank(self) -> None:
         """Refuse a column that is a combination of those before it, and name them."""
-        names = names[1:] if self.intercept else names
+        intercept = self.design.intercept
+        names = self.design.names[intercept:]
         if not names:
             return
-        square = self.products / self.count
-        mean = self.total / self.count
-        spread = square - np.outer(mean, mean) if self.intercept else square
+        square, mean = self.products / self.count, self.total / self.count
+        spread = square - np.outer(mean, mean) if intercept else square
         size = np.diag(square) + self.mean**2
         for name, variance, whole in zip(names, np.diag(spread), size, strict=True):
             if variance <= 1e-15 * whole:
                 raise DataError(
                     f"The column {name!r} is {'the same' if whole else '0'} in all rows"
-                    f"{', as the intercept is' if self.intercept and whole else ''}, so its coefficient cannot be "
+                    f"{', as the intercept is' if intercept and whole else ''}, so its coefficient cannot be "
                     "learned. Leave it out of the formula, or merge levels."
                 )
         scale = np.sqrt(np.diag(spread))
@@ -429,7 +396,7 @@ class ColumnSums:
         except np.linalg.LinAlgError:
             left = np.zeros(1)
         if left.min() < LEAST_UNEXPLAINED:
-            raise spanned_error(correlation, names, self.intercept)
+            raise spanned_error(correlation, names, intercept)
 
 
 def spanned_error(correlation: NDArray[np.float64], names: list[str], intercept: bool) -> DataError:

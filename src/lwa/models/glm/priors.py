@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from numbers import Real
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -16,6 +15,7 @@ from lwa.errors import InputError
 from lwa.models.glm.design import Design
 from lwa.models.glm.families import HALF_LOG_2PI, Family, apply_link
 from lwa.models.glm.learning import Facts
+from lwa.user.validate import is_real
 
 WEAK_SDS = 2.5
 """Prior sds of a coefficient, in units of the data, as in rstanarm: for log odds, 2.5 is a factor of 12."""
@@ -41,33 +41,25 @@ def student_t_density(value: Array, df: ArrayLike, location: ArrayLike, scale: A
     return front - (df + 1) / 2 * jnp.log1p(((value - location) / scale) ** 2 / df)
 
 
+FLAT = PriorKind((), (), jnp.zeros_like)
 REAL_PRIORS = {
     "normal": PriorKind(("location", "scale"), ("scale",), normal_density),
     "student_t": PriorKind(("df", "location", "scale"), ("df", "scale"), student_t_density),
-    "cauchy": PriorKind(
-        ("location", "scale"), ("scale",), lambda value, *numbers: student_t_density(value, 1.0, *numbers)
-    ),
-    "flat": PriorKind((), (), lambda value: jnp.zeros_like(value)),
+    "cauchy": PriorKind(("location", "scale"), ("scale",), lambda value, *two: student_t_density(value, 1.0, *two)),
+    "flat": FLAT,
 }
 """Priors of coefficients."""
 POSITIVE_PRIORS = {
     "exponential": PriorKind(("rate",), ("rate",), lambda value, rate: jnp.log(rate) - rate * value),
-    "half_normal": PriorKind(
-        ("scale",), ("scale",), lambda value, scale: math.log(2) + normal_density(value, 0.0, scale)
-    ),
-    "half_cauchy": PriorKind(
-        ("scale",), ("scale",), lambda value, scale: math.log(2) + student_t_density(value, 1.0, 0.0, scale)
-    ),
-    "gamma": PriorKind(
-        ("shape", "rate"),
-        ("shape", "rate"),
-        lambda value, a, b: a * jnp.log(b) - gammaln(a) + (a - 1) * jnp.log(value) - b * value,
-    ),
-    "lognormal": PriorKind(
-        ("mu", "sigma"), ("sigma",), lambda value, *ms: normal_density(jnp.log(value), *ms) - jnp.log(value)
-    ),
-    "flat": PriorKind((), (), lambda value: jnp.zeros_like(value)),
-}
+    "half_normal": PriorKind(("scale",), ("scale",), lambda value, s: math.log(2) + normal_density(value, 0.0, s)),
+    "half_cauchy": PriorKind(("scale",), ("scale",),
+                             lambda value, s: math.log(2) + student_t_density(value, 1.0, 0.0, s)),
+    "gamma": PriorKind(("shape", "rate"), ("shape", "rate"),
+                       lambda value, a, b: a * jnp.log(b) - gammaln(a) + (a - 1) * jnp.log(value) - b * value),
+    "lognormal": PriorKind(("mu", "sigma"), ("sigma",),
+                           lambda value, *ms: normal_density(jnp.log(value), *ms) - jnp.log(value)),
+    "flat": FLAT,
+}  # fmt: skip
 """Priors of scales and shapes."""
 
 
@@ -111,9 +103,7 @@ def choose_priors(asked: object, family: Family, link: str, design: Design, fact
     names = design.names
     flat = isinstance(asked, str) and asked == "flat"
     coefficients = [Prior("flat")] * len(names) if flat else build_weak_priors(family, link, design, facts)
-    auxiliary = {
-        name: Prior("flat") if flat else build_auxiliary_prior(name, family, facts) for name in family.auxiliary
-    }
+    auxiliary = {name: Prior("flat") if flat else build_auxiliary_prior(name, facts) for name in family.auxiliary}
     groups = {name: [i] for i, name in enumerate(names)}
     for block in design.blocks:
         places = range(design.intercept + block.start, design.intercept + block.start + block.size)
@@ -147,9 +137,7 @@ def read_prior(name: object, spec: object, kinds: Mapping[str, PriorKind]) -> Pr
         valid = ", ".join(repr((key, *of.numbers)) if of.numbers else repr(key) for key, of in kinds.items())
         raise InputError(f"priors[{name!r}]={spec!r} is not known. Valid: {valid}. {PRIORS_EXAMPLE}")
     numbers = pieces[1:]
-    good = len(numbers) == len(kind.numbers) and all(
-        isinstance(number, Real) and not isinstance(number, bool) and math.isfinite(number) for number in numbers
-    )
+    good = len(numbers) == len(kind.numbers) and all(is_real(number) and math.isfinite(number) for number in numbers)
     if not good or any(numbers[kind.numbers.index(which)] <= 0 for which in kind.positive):
         wanted = ", ".join(f"{which} > 0" if which in kind.positive else which for which in kind.numbers)
         raise InputError(
@@ -179,11 +167,8 @@ def find_start(family: Family, link: str, facts: Facts) -> float:
     return apply_link(link, mean) - facts.offset.mean
 
 
-def build_auxiliary_prior(name: str, family: Family, facts: Facts) -> Prior:
-    """Return the prior of σ, ν or a shape.
-
-    σ: exponential with the mean sd(y). ν: Gamma(2, 0.1) (Juárez and Steel, 2010). Shapes: as in rstanarm.
-    """
+def build_auxiliary_prior(name: str, facts: Facts) -> Prior:
+    """Return the prior of σ, with mean sd(y); of ν, Gamma(2, 0.1) (Juárez and Steel, 2010); or a shape, as rstanarm."""
     if name == "sigma":
         return Prior("exponential", (1 / as_divisor(facts.y.sd),))
     return Prior("gamma", (2.0, 0.1)) if name == "nu" else Prior("exponential", (1.0,))

@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 
 from lwa.errors import DataError, InputError
 from lwa.executors import Executor
-from lwa.models.glm.design import build_design
+from lwa.models.glm.design import LinearPredictors, build_design
 from lwa.models.glm.expressions import Expression, Levels, read_expression
 from lwa.models.glm.families import Family, choose_link, find_family
 from lwa.models.glm.formula import Formula, read_formula
-from lwa.models.glm.learning import Facts, learn, read_batches, require_texts, scan_rows
-from lwa.models.glm.linear import LinearPredictors
+from lwa.models.glm.learning import SCAN_ROWS, Facts, learn, require_texts, scan_rows
 from lwa.models.glm.priors import Priors, check_priors, choose_priors, describe_priors, find_start
-from lwa.models.glm.recipe import Recipe, RecipeRows, open_columns
+from lwa.models.glm.recipe import Recipe, RecipeRows, open_columns, select_columns
 from lwa.models.model import Model, Unbound
 from lwa.rows.passes import spread_passes
 from lwa.user.progress import Display
@@ -104,14 +103,9 @@ def glm(
     offsets = (*read.offsets, *([] if offset is None else [read_number("offset", offset)]))
     weighted = None if weights is None else read_number("weights", weights)
     return Glm(
-        formula=as_levels(read, chosen),
-        family=chosen,
-        link=choose_link(chosen, link),
-        priors=priors,
-        offsets=offsets,
-        weights=weighted,
-        trials=counted,
-    )
+        formula=as_levels(read, chosen), family=chosen, link=choose_link(chosen, link), priors=priors, offsets=offsets,
+        weights=weighted, trials=counted,
+    )  # fmt: skip
 
 
 def read_number(option: str, text: object) -> Expression:
@@ -180,14 +174,9 @@ class Glm(Unbound):
         factors = {name: levels for name, levels in learned.levels.items() if name in self.formula.factors}
         design = build_design(self.formula, factors)
         recipe = Recipe(
-            formula=self.formula,
-            family=self.family,
-            design=design,
-            learned=learned,
-            offsets=self.offsets,
-            weights=self.weights,
-            trials=self.trials,
-        )
+            formula=self.formula, family=self.family, design=design, learned=learned, offsets=self.offsets,
+            weights=self.weights, trials=self.trials,
+        )  # fmt: skip
         rows = RecipeRows(source, self.names, recipe, held)
         facts = scan_rows(rows, executor)
         return BoundGlm(self, rows, facts, choose_priors(self.priors, self.family, self.link, design, facts))
@@ -266,14 +255,11 @@ class BoundGlm:
             start = np.zeros((len(levels) - 1, len(start)))
             dims, coords = ["level", "coefficient"], coords | {"level": [str(level) for level in levels[1:]]}
         return Model(
-            self.log_likelihood,
-            self.priors.log_density,
+            self.log_likelihood, self.priors.log_density,
             {"beta": start} | {name: self.start(name) for name in family.auxiliary},
-            constraints=dict.fromkeys(family.auxiliary, "positive"),
-            dims={"beta": dims},
-            coords=coords,
+            constraints=dict.fromkeys(family.auxiliary, "positive"), dims={"beta": dims}, coords=coords,
             predictors=self.predictors,
-        )
+        )  # fmt: skip
 
     @property
     def predictors(self) -> LinearPredictors:
@@ -313,11 +299,10 @@ class BoundGlm:
 
     def design_matrix(self, data: object) -> NDArray[np.float64]:
         """Return X of some data, written out in full: one column for each of `names`."""
-        read, design = self.read(data), self.rows.recipe.design
-        found = []
-        for columns in read_batches(read.source, read.names):
-            parts = read.recipe.parts(columns, read.held)
-            size = len(next(iter(columns.values())))
-            pieces = [block.write_out(part) for block, part in zip(design.blocks, parts, strict=True)]
-            found.append(np.concatenate([np.ones((size, int(design.intercept))), *pieces], axis=1))
+        read, design, found = self.read(data), self.rows.recipe.design, []
+        for batch in read.source.blocks(SCAN_ROWS):
+            columns = select_columns(batch, read.names)
+            parts = zip(design.blocks, read.recipe.parts(columns, read.held), strict=True)
+            ones = np.ones((len(next(iter(columns.values()))), int(design.intercept)))
+            found.append(np.concatenate([ones, *(block.write_out(part) for block, part in parts)], axis=1))
         return np.concatenate(found)
