@@ -26,7 +26,7 @@ from lwa.diagnostics.autocorrelation import effective_draws
 from lwa.diagnostics.draws import collect_draws
 from lwa.errors import LwaError
 from lwa.rivals import Austerity, Confidence
-from lwa.rivals.comparison.methods import METHOD_NAMES, Lwa, find_method
+from lwa.rivals.comparison.methods import METHOD_NAMES, Lwa, draw_by, find_method
 from lwa.rivals.problems import simulate
 
 HERE = Path(__file__).parent
@@ -42,8 +42,8 @@ def methods(bound):
     return [
         Lwa(1000, target="calibrated"),
         *others[:place],
-        find_method(Austerity(epsilon=0.01), 1000, None),
-        find_method(Confidence(growth="linear"), 1000, None),
+        Austerity(epsilon=0.01),
+        Confidence(growth="linear"),
         *others[place:],
     ]
 
@@ -79,7 +79,8 @@ def run(name, N, steps, reference_steps, tune, seed):
     for method in methods(case.bound):
         label = method.label
         try:
-            fit = method.run(case.model, case.data, None, common | {"draws": steps // CHAINS, "seed": seed + 1})
+            own = common | {"draws": steps // CHAINS, "seed": seed + 1}
+            fit = draw_by(method, case.model, case.data, mode=None, kernel="walk", common=own)
         except LwaError as refusal:
             found[label] = {"reason": str(refusal)}
         else:

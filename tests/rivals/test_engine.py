@@ -11,8 +11,8 @@ import pytest
 
 import lwa
 from lwa.rivals import Metropolis
+from lwa.rivals.engine import Record, Steps
 from lwa.rivals.problems import simulate_arma
-from lwa.rivals.record import Record, Steps
 from lwa.rivals.rival import Info
 from lwa.run import loop
 from tests.rivals import conjugate

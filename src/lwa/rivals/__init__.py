@@ -16,19 +16,11 @@ if TYPE_CHECKING:
     from lwa.rivals.sgld import SGLD
 
 _RIVAL_MODULES = {
-    "Austerity": "austerity",
-    "Confidence": "confidence",
-    "DelayedAcceptance": "delayed_acceptance",
-    "Firefly": "firefly",
-    "JaakkolaJordan": "bounds",
-    "Metropolis": "metropolis",
-    "Noisy": "noisy",
-    "PseudoMarginal": "pseudo_marginal",
-    "SGLD": "sgld",
-    "StudentT": "bounds",
-    "sample": "sampling",
+    "Austerity": "austerity", "Confidence": "confidence", "DelayedAcceptance": "delayed_acceptance",
+    "Firefly": "firefly", "JaakkolaJordan": "bounds", "Metropolis": "metropolis", "Noisy": "noisy",
+    "PseudoMarginal": "pseudo_marginal", "SGLD": "sgld", "StudentT": "bounds", "sample": "sampling",
     "total_variation_bound": "noisy",
-}
+}  # fmt: skip
 
 __all__ = [
     "SGLD", "Austerity", "Confidence", "DelayedAcceptance", "Firefly", "JaakkolaJordan", "Metropolis", "Noisy",

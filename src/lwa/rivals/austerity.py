@@ -62,12 +62,9 @@ class Austerity(Rival):
             return student_tail(jnp.abs(seen.mean - threshold) / error, n - 1) < self.epsilon
 
         test = MeanTest(
-            terms=lambda rows: problem.terms(proposed, rows) - problem.terms(state.theta, rows),
-            threshold=threshold,
-            is_enough=is_enough,
-            grow=lambda count, _: count + self.batch,
-            batch=min(self.batch, N),
-        )
+            terms=lambda rows: problem.terms(proposed, rows) - problem.terms(state.theta, rows), threshold=threshold,
+            is_enough=is_enough, grow=lambda count, _: count + self.batch, batch=min(self.batch, N),
+        )  # fmt: skip
         return finish_step(decide_by_rows(key, test, problem), proposed, state, reads=2)
 
 

@@ -177,12 +177,9 @@ def expected_gap(collapsed: CollapsedBounds, problem: RivalProblem) -> Float64[A
 
 
 def find_gaps(
-    bound: RowBound,
-    theta: Float64[Array, " d"],
-    places: Int[Array, " m"],
-    collapsed: CollapsedBounds,
+    bound: RowBound, theta: Float64[Array, " d"], places: Int[Array, " m"], collapsed: CollapsedBounds,
     problem: RivalProblem,
-) -> tuple[Float64[Array, " m"], Bool[Array, " m"]]:
+) -> tuple[Float64[Array, " m"], Bool[Array, " m"]]:  # fmt: skip
     """Return log f(Y_k|θ) - log B_k(θ) ≥ 0 of the rows in these places, and which of them break it beyond rounding."""
     rows, lift = problem.take(places), collapsed.lift[places]
     term, value = problem.terms(theta, rows), evaluate_bound(bound, theta, rows, problem)

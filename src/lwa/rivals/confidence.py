@@ -10,8 +10,8 @@ from jax import Array, lax
 from jaxtyping import Float64, PyTree
 
 from lwa.rivals.problem import RivalProblem
-from lwa.rivals.proxy import READS_PER_REMAINDER, find_remainders, sum_expansions
-from lwa.rivals.rival import Info, Rival, Walker, init_walk, propose_theta
+from lwa.rivals.proxy import ProxyRival, find_remainders, sum_expansions
+from lwa.rivals.rival import Info, Walker, init_walk, propose_theta
 from lwa.rivals.sequential_test import MeanTest, RowSums, decide_by_rows, finish_step
 from lwa.user.validate import require_positive, require_share, require_whole
 
@@ -28,7 +28,7 @@ class Ranges(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Confidence(Rival):
+class Confidence(ProxyRival):
     """Accept θ′ if the mean Λ of ℓ_k over the rows read exceeds ψ, once |Λ - ψ| exceeds a Bernstein bound.
 
     After a look at t rows drawn without replacement the bound is
@@ -66,7 +66,6 @@ class Confidence(Rival):
     growth: float | str = 2.0
     range_bound: Callable[[PyTree, PyTree], float | Array] | None = None
     name = "confidence"
-    labelled_apart = ("proxy",)
     paper = "Bardenet, Doucet and Holmes 2014, 2017"
     exact = False
     reads_singly = "reads single rows in random order until it is sure"
@@ -79,16 +78,6 @@ class Confidence(Rival):
         if self.growth != "linear":
             growth = require_positive("growth", self.growth, example=2.0)
             require_positive("growth - 1", growth - 1, example=1.0)
-
-    @property
-    def label(self) -> str:
-        """Its name, with or without proxy."""
-        return ", ".join(["confidence, proxy" if self.proxy else "confidence", *self.list_changes()])
-
-    @property
-    def needs_mode(self) -> bool:  # type: ignore[override]
-        """Whether it has a proxy, which is an expansion at the mode."""
-        return self.proxy
 
     @property
     def first(self) -> int:
@@ -124,9 +113,7 @@ class Confidence(Rival):
         known = self.range_between(state.theta, proposed, problem)
 
         def terms(rows: PyTree) -> Array:
-            if self.proxy:
-                return find_remainders(proposed, rows, problem) - find_remainders(state.theta, rows, problem)
-            return problem.terms(proposed, rows) - problem.terms(state.theta, rows)
+            return self.terms(proposed, rows, problem) - self.terms(state.theta, rows, problem)
 
         def is_enough(seen: RowSums, look: Array) -> Array:
             log = jnp.log(3.0 * POWER * look**POWER / ((POWER - 1.0) * self.delta))
@@ -135,8 +122,7 @@ class Confidence(Rival):
             return jnp.abs(seen.mean - threshold) >= bound
 
         test = MeanTest(terms, threshold, is_enough, grow=self.grow, batch=min(self.first, N))
-        reads = 2 * READS_PER_REMAINDER if self.proxy else 2
-        return finish_step(decide_by_rows(key, test, problem), proposed, state, reads)
+        return finish_step(decide_by_rows(key, test, problem), proposed, state, reads=2 * self.reads_per_term)
 
     def grow(self, count: Array, looks: Array) -> Array:
         """Return the number of rows after the next look."""

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jaxtyping import Float64, PyTree
+from jaxtyping import Float64, PyTree, Shaped
 
 from lwa.backend.random import Purpose, as_seed, keys
 from lwa.data.data import Data
@@ -21,8 +21,7 @@ from lwa.kernels.autoregressive import Noise
 from lwa.kernels.blockwise import Noise as BlockNoise
 from lwa.kernels.kernel import AnyArray, MetropolisKernel, MoveInfo, Tuning, steering_gain
 from lwa.rivals.problem import RivalProblem, always_compiled
-from lwa.rivals.record import Record, Steps, stack_chains
-from lwa.rivals.rival import Rival, draw_noise
+from lwa.rivals.rival import Info, Rival, draw_noise
 from lwa.run.budget import NO_LIMIT, Budget, as_budget
 from lwa.run.loop import TUNE_SHARE, BlockLength, Meter, Spent, explain_stop, keeps_draws
 from lwa.run.settings import count_keepable, read_draws
@@ -80,6 +79,50 @@ class RivalRun:
         draws = "as many draws as the budget allows" if plan.draws is None else f"{plan.draws:,} draws"
         steps = f"{len(self.starts)} chains, {plan.tune:,} steps of tune, then {draws}"
         return f"{self.rival.label}: {steps}, on {N:,} rows."
+
+
+class Steps(NamedTuple):
+    """Steps of one chain, leaves `(steps, ...)`; or kept ones of all chains, leaves `(chains, draws, ...)`."""
+
+    theta: Shaped[AnyArray, "*steps d"]
+    info: Info
+
+
+class Record:
+    """Every `thinning`-th step, with acceptance and rows added up from the first step on.
+
+    The thinning doubles whenever more than `most` are kept.
+    """
+
+    def __init__(self, thinning: int, most: int | None) -> None:
+        self.thinning, self.most = thinning, most
+        self.parts: list[Steps] = []
+        self.steps = self.kept = self.rows = 0
+        self.acceptance = 0.0
+
+    def add(self, made: Steps) -> None:
+        """Add the next steps, with acceptance and rows of each."""
+        steps = np.arange(self.steps, self.steps + len(made.theta))
+        info = made.info._replace(
+            acceptance=self.acceptance + np.cumsum(made.info.acceptance), rows=self.rows + np.cumsum(made.info.rows)
+        )
+        if len(steps):
+            self.acceptance, self.rows = float(info.acceptance[-1]), int(info.rows[-1])
+        self.steps += len(steps)
+        due = steps % self.thinning == self.thinning - 1
+        self._append(jax.tree.map(lambda leaf: leaf[due], Steps(made.theta, info)))
+        while self.most is not None and self.kept > self.most:
+            self.thinning *= 2
+            everything, self.parts, self.kept = self.join(), [], 0
+            self._append(jax.tree.map(lambda leaf: leaf[1::2], everything))
+
+    def _append(self, made: Steps) -> None:
+        self.parts.append(made)
+        self.kept += len(made.theta)
+
+    def join(self) -> Steps:
+        """Return everything kept so far."""
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *self.parts)
 
 
 @dataclass(frozen=True)
@@ -160,6 +203,13 @@ def keep_draws(
             shown = ("draws", runner.position - tuned, total)
         display.show(*shown, describe_block(made))
     return clock, "", None
+
+
+def stack_chains(records: Sequence[Record], draws: int) -> Steps | None:
+    """Return the first `draws` kept steps of every chain, arrays `(chains, draws, ...)`; None if no step was made."""
+    if not records[0].parts:
+        return None
+    return jax.tree.map(lambda *leaves: np.stack([leaf[:draws] for leaf in leaves]), *(one.join() for one in records))
 
 
 def read_steps(page: Steps, steps: int, reads: float) -> Steps:
@@ -262,15 +312,9 @@ def make_blank_page(rival: Rival, state: PyTree, problem: RivalProblem) -> Steps
 
 @partial(jax.jit, static_argnames=("rival",))
 def advance_chain(
-    key: Array,
-    chain: RivalChain,
-    room: Steps,
-    first: int,
-    steps: int,
-    problem: RivalProblem,
-    rival: Rival,
+    key: Array, chain: RivalChain, room: Steps, first: int, steps: int, problem: RivalProblem, rival: Rival,
     tuning: bool,
-) -> tuple[RivalChain, Steps]:
+) -> tuple[RivalChain, Steps]:  # fmt: skip
     """Make so many steps of one chain, from its `first` on. Randomness depends on a step's number, not on the block."""
 
     def body(i: Array, carry: tuple[RivalChain, Steps]) -> tuple[RivalChain, Steps]:
@@ -303,15 +347,9 @@ def steering_strength(number: Array, problem: RivalProblem) -> Array:
 
 @partial(always_compiled, static=("kernel",))
 def adapt_walk(
-    walk: Tuning,
-    noise: Noise | BlockNoise,
-    acceptance: AnyArray,
-    gain: Array,
-    recent: Array,
-    number: Array,
-    tuning: bool | Array,
-    kernel: MetropolisKernel,
-) -> Tuning:
+    walk: Tuning, noise: Noise | BlockNoise, acceptance: AnyArray, gain: Array, recent: Array, number: Array,
+    tuning: bool | Array, kernel: MetropolisKernel,
+) -> Tuning:  # fmt: skip
     """Adapt to the acceptance rate, and every so many steps to the covariance of the path, unless the mode gave one.
 
     After tune nothing changes: the gain is zero.

@@ -11,13 +11,13 @@ from lwa.errors import InputError
 from lwa.kernels.kernel import choose
 from lwa.rivals.permutation import permute
 from lwa.rivals.problem import RivalProblem
-from lwa.rivals.proxy import READS_PER_REMAINDER, find_remainders, sum_expansions
-from lwa.rivals.rival import Info, Rival, Walker, accept_or_reject, init_walk, propose_theta
+from lwa.rivals.proxy import ProxyRival, sum_expansions
+from lwa.rivals.rival import Info, Walker, accept_or_reject, init_walk, propose_theta
 from lwa.user.validate import is_real, require_positive, require_share, require_whole
 
 
 @dataclass(frozen=True)
-class Noisy(Rival):
+class Noisy(ProxyRival):
     """Accept θ′ with probability min(1, r̂), log r̂ being estimated from n rows that are drawn anew at every step.
 
     With ℓ_k = log f(Y_k|·) and a set U of n rows drawn without replacement,
@@ -44,7 +44,6 @@ class Noisy(Rival):
     subset_size: int = 1000
     proxy: bool = False
     name = "noisy"
-    labelled_apart = ("proxy",)
     paper = "Alquier, Friel, Everitt and Boland 2016"
     exact = False
     reads_singly = "estimates the acceptance ratio from single rows drawn at random"
@@ -52,16 +51,6 @@ class Noisy(Rival):
     def __post_init__(self) -> None:
         """Check the number of rows."""
         require_whole("subset_size", self.subset_size, least=1, example=1000)
-
-    @property
-    def label(self) -> str:
-        """Its name, with or without proxy."""
-        return ", ".join(["noisy, proxy" if self.proxy else "noisy", *self.list_changes()])
-
-    @property
-    def needs_mode(self) -> bool:  # type: ignore[override]
-        """Whether it has a proxy, which is an expansion at the mode."""
-        return self.proxy
 
     def prepare(self, key: Array, problem: RivalProblem) -> tuple[None, list[str]]:
         """Refuse subsets that are larger than the data."""
@@ -81,7 +70,7 @@ class Noisy(Rival):
         proposed, log_u, log_hastings = propose_theta(key, state, problem)
         old, new = self.log_posteriors(key, (state.theta, proposed), problem)
         decision = accept_or_reject(log_u, new - old + log_hastings, new)
-        reads = 2 * self.subset_size * (READS_PER_REMAINDER if self.proxy else 1)
+        reads = 2 * self.subset_size * self.reads_per_term
         info = Info(*decision, rows=jnp.asarray(reads, jnp.int64), lp=jnp.asarray(jnp.nan), extra={})
         return Walker(choose(decision.accepted, proposed, state.theta), state.walk), info
 
@@ -95,8 +84,7 @@ class Noisy(Rival):
             rows = problem.take(permute(key, jnp.minimum(places, n - 1), N))
 
             def total(theta: Array) -> Array:
-                terms = find_remainders(theta, rows, problem) if self.proxy else problem.terms(theta, rows)
-                return jnp.where(places < n, terms, 0.0).sum()
+                return jnp.where(places < n, self.terms(theta, rows, problem), 0.0).sum()
 
             return tuple(before + total(theta) for before, theta in zip(sums, thetas, strict=True))
 

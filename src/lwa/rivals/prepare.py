@@ -29,16 +29,9 @@ type GivenReference = Reference | PyTree | Literal[False] | None
 
 
 def prepare_rival(
-    rival: Rival,
-    data: Data,
-    plan: RivalPlan,
-    kernel: MetropolisKernel,
-    *,
-    starts: Starts | None,
-    chains: int,
-    reference: GivenReference,
-    display: Display,
-) -> RivalRun:
+    rival: Rival, data: Data, plan: RivalPlan, kernel: MetropolisKernel, *, starts: Starts | None, chains: int,
+    reference: GivenReference, display: Display,
+) -> RivalRun:  # fmt: skip
     """Check that the method applies, find the mode, load the rows and put every chain at its start."""
     N = len(data)
     surveyed = survey(data.rows, progress=lambda done: display.show("all rows", done, N))

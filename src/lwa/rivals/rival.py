@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,18 +21,6 @@ from lwa.rivals.problem import RivalProblem, always_compiled
 
 MOVING = 2**31 - 1
 """The child of a step's key that θ′ comes from: no other use of the key counts that far."""
-
-
-class Walking(Protocol):
-    """A state whose θ′ comes from `problem.kernel`."""
-
-    @property
-    def theta(self) -> Array:
-        """θ as a flat vector."""
-
-    @property
-    def walk(self) -> Tuning:
-        """What the kernel has learnt."""
 
 
 class Walker(NamedTuple):
@@ -60,11 +48,6 @@ class Setting:
     model: Model
     no_derivatives: str  # "", or why JAX cannot differentiate the model twice
     no_mode: str  # "", or why no mode was found
-
-    @property
-    def ordered(self) -> bool:
-        """Whether rows are a sequence."""
-        return self.model.ordered is not False
 
     @property
     def no_expansion(self) -> str:
@@ -105,7 +88,7 @@ class Rival(ABC):
 
     def explain_exclusion(self, setting: Setting) -> str:
         """Return why the method does not apply; empty if it does."""
-        if setting.ordered and self.reads_singly:
+        if setting.model.ordered is not False and self.reads_singly:
             return (
                 f"{self.reads_singly}, as if these were independent, but they are ordered: a row's term depends on all "
                 "rows before it"
@@ -149,7 +132,7 @@ def init_walk(theta: Float64[Array, " d"], problem: RivalProblem) -> Tuning:
     return problem.kernel.init(theta, problem.gaussian)  # type: ignore[arg-type]  # it has what kernels read
 
 
-def propose_theta(key: Array, state: Walking, problem: RivalProblem) -> tuple[Array, Array, Array]:
+def propose_theta(key: Array, state: PyTree, problem: RivalProblem) -> tuple[Array, Array, Array]:
     """Return θ′ ~ Q(θ, ·), log u and log Q(θ′, θ)/Q(θ, θ′) from the key of a step, which stays free for other uses."""
     noise = draw_noise(key, state.theta, problem.kernel)
     there, log_hastings = propose_from(noise, state.theta, state.walk, problem.kernel)

@@ -80,13 +80,10 @@ def decide_by_rows(key: Array, test: MeanTest, problem: RivalProblem) -> Verdict
             around = jnp.where(seen.read == 0, values[0], seen.around)
             away = jnp.where(new, values - around, 0.0)
             return RowSums(
-                read=seen.read + new.sum(),
-                total=seen.total + away.sum(),
-                squares=seen.squares + (away**2).sum(),
+                read=seen.read + new.sum(), total=seen.total + away.sum(), squares=seen.squares + (away**2).sum(),
                 lowest=jnp.minimum(seen.lowest, jnp.where(new, values, jnp.inf).min()),
-                highest=jnp.maximum(seen.highest, jnp.where(new, values, -jnp.inf).max()),
-                around=around,
-            )
+                highest=jnp.maximum(seen.highest, jnp.where(new, values, -jnp.inf).max()), around=around,
+            )  # fmt: skip
 
         seen_before = seen.read
         return lax.fori_loop(0, -(-(until - seen_before) // batch), more, seen)

@@ -8,7 +8,7 @@ import pytest
 import lwa
 from lwa.rivals import Austerity
 from lwa.rivals.comparison import Comparison, Line, Lwa
-from lwa.rivals.comparison.error_in_time import PosteriorMoments, build_curve, estimate_errors
+from lwa.rivals.comparison.judge import PosteriorMoments, build_curve, estimate_errors
 from lwa.rivals.comparison.methods import find_method, label_methods
 from lwa.rivals.problems import simulate, simulate_arma
 

@@ -14,19 +14,12 @@ from lwa.errors import InputError
 from lwa.models.model import Model, Unbound, require_model
 from lwa.result.result import Result
 from lwa.rivals.bounds import RowBound
+from lwa.rivals.comparison import methods as known
 from lwa.rivals.comparison.judge import Judge, read_moments
-from lwa.rivals.comparison.methods import (
-    CommonOptions,
-    MethodOption,
-    draw_starts,
-    find_methods,
-    label_methods,
-    try_method,
-)
 from lwa.rivals.comparison.table import Comparison, Line
 from lwa.rivals.prepare import as_rival_kernel, describe_setting, find_mode
 from lwa.run.begin import read_starts
-from lwa.run.budget import Budget, as_budget
+from lwa.run.budget import as_budget
 from lwa.run.settings import BudgetOption
 from lwa.user.progress import REASONS, Display
 from lwa.user.validate import require_whole
@@ -35,7 +28,7 @@ from lwa.user.validate import require_whole
 def compare(
     model: Model | Unbound,
     data: PyTree,
-    methods: str | Sequence[MethodOption] = "auto",
+    methods: str | Sequence[str | known.Method] = "auto",
     *,
     budget: BudgetOption = "60 s",
     chains: int = 4,
@@ -97,7 +90,7 @@ def compare(
     ['lwa, n = 100', 'metropolis']
     """
     require_model(model)
-    chosen, seed = find_methods(methods, subset_size, bound, kernel), as_seed(seed)
+    chosen, seed = known.find_methods(methods, subset_size, bound), as_seed(seed)
     chains = require_whole("chains", chains, least=1, example=4)
     tune = require_whole("tune", tune, least=0, example=1000)
     allowed = as_budget(budget)
@@ -112,44 +105,33 @@ def compare(
         laid_out, mode, no_mode = find_mode(laid_out, None, given, seed, display)
         charged = time.monotonic() - began
         setting = describe_setting(laid_out, no_mode)
-        each = describe_budget(allowed)
+        each = f"{allowed.seconds:g} s" if np.isfinite(allowed.seconds) else f"{allowed.rows:,.0f} row reads"
         display.say(f"{len(chosen)} methods, {each} of tune and sampling each, on {len(laid_out):,} rows.")
-    common = CommonOptions(
-        draws="auto", tune=tune, chains=chains, budget=budget, seed=seed,
-        initvals=initvals if given is not None else draw_starts(laid_out.given, mode, seed, chains), progress=progress,
+    common = known.CommonOptions(
+        draws="auto", tune=tune, chains=chains, budget=budget, seed=seed, progress=progress,
+        initvals=initvals if given is not None else known.draw_starts(laid_out.given, mode, seed, chains),
     )  # fmt: skip
     judge = Judge(model, laid_out, read_moments(model, reference), progress)
-    by_label = label_methods(chosen)
-    reasons: dict[str, str] = {}
-    stopped = False
+    by_label = known.label_methods(chosen)
+    reasons, stopped = dict[str, str](), False
     for label, method in by_label.items():
         if reason := method.explain_exclusion(setting):
             reasons[label] = reason
         elif stopped:
             reasons[label] = "interrupted before its turn"
         else:
-            outcome = try_method(method, model, laid_out, mode, common)
+            outcome = known.try_method(method, model, laid_out, mode, kernel=kernel, common=common)
             if isinstance(outcome, str):
                 reasons[label] = outcome
             else:
                 judge.add(label, method.exact, add_seconds(outcome, charged))
-                stopped = is_stopped_by_hand(outcome)
+                stopped = str(outcome.attributes.get("stopped", "")).startswith(tuple(REASONS.values()))  # by hand
     source = judge.finish()
     lines = tuple(
         Line(label, method.exact, reason=reasons[label]) if label in reasons else judge.lines[label]
         for label, method in by_label.items()
     )
     return Comparison(lines, judge.fits, len(laid_out), source, float(allowed.seconds))
-
-
-def describe_budget(budget: Budget) -> str:
-    """Describe a budget in words."""
-    return f"{budget.seconds:g} s" if np.isfinite(budget.seconds) else f"{budget.rows:,.0f} row reads"
-
-
-def is_stopped_by_hand(fit: Result) -> bool:
-    """Return whether Ctrl-C or the system ended a run."""
-    return str(fit.attributes.get("stopped", "")).startswith(tuple(REASONS.values()))
 
 
 def add_seconds(fit: Result, seconds: float) -> Result:

@@ -2,7 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
-from typing import Protocol, TypedDict
+from typing import TypedDict
 
 import jax
 import numpy as np
@@ -38,24 +38,6 @@ class CommonOptions(TypedDict, total=False):
     progress: bool
 
 
-class Method(Protocol):
-    """Something that draws θ within a budget."""
-
-    @property
-    def label(self) -> str:
-        """What tables call it."""
-
-    @property
-    def exact(self) -> bool:
-        """Whether its draws converge to the posterior of all rows."""
-
-    def explain_exclusion(self, setting: Setting) -> str:
-        """Return why the method does not apply; empty if it does."""
-
-    def run(self, model: Model, data: PyTree, mode: Reference | None, common: CommonOptions) -> Result:
-        """Draw under the options that all methods share; `mode` is known if there is one."""
-
-
 @dataclass(frozen=True)
 class Lwa:
     """`lwa.sample` in a comparison.
@@ -83,43 +65,23 @@ class Lwa:
         """Return nothing: without derivatives or a mode, lwa falls back to the powered target."""
         return ""
 
-    def run(self, model: Model, data: PyTree, mode: Reference | None, common: CommonOptions) -> Result:
-        """Draw by `lwa.sample`, from the mode if it is known."""
-        target: TargetChoice | str = self.target
-        if mode is not None and self.target in ("auto", "calibrated"):
-            target = Calibrated(reference=constrain_theta(model, mode.theta))
-        return sample(
-            model, data, subset_size=self.subset_size, exact=self.exact, target=target, kernel=self.kernel, **common,
-        )  # fmt: skip
+
+type Method = Lwa | Rival
 
 
-@dataclass(frozen=True)
-class RivalMethod:
-    """A rival in a comparison."""
-
-    rival: Rival
-    kernel: str | MetropolisKernel = "walk"
-
-    @property
-    def label(self) -> str:
-        """The rival's own label."""
-        return self.rival.label
-
-    @property
-    def exact(self) -> bool:
-        """Whether its draws converge to the posterior of all rows."""
-        return self.rival.exact
-
-    def explain_exclusion(self, setting: Setting) -> str:
-        """Return why the rival does not apply; empty if it does."""
-        return self.rival.explain_exclusion(setting)
-
-    def run(self, model: Model, data: PyTree, mode: Reference | None, common: CommonOptions) -> Result:
-        """Draw by `lwa.rivals.sample`, from the mode if it is known."""
-        return sample_by_rival(self.rival, model, data, kernel=self.kernel, reference=mode, **common)
-
-
-type MethodOption = str | Rival | Lwa
+def draw_by(
+    method: Method, model: Model, data: PyTree, mode: Reference | None, kernel: str | MetropolisKernel,
+    common: CommonOptions,
+) -> Result:  # fmt: skip
+    """Draw under the options that all methods share, from the mode if it is known; rivals propose by `kernel`."""
+    if isinstance(method, Rival):
+        return sample_by_rival(method, model, data, kernel=kernel, reference=mode, **common)
+    target: TargetChoice | str = method.target
+    if mode is not None and target in ("auto", "calibrated"):
+        target = Calibrated(reference=constrain_theta(model, mode.theta))
+    return sample(
+        model, data, subset_size=method.subset_size, exact=method.exact, target=target, kernel=method.kernel, **common
+    )
 
 
 def constrain_theta(model: Model, vector: Float64[np.ndarray, " d"]) -> PyTree:
@@ -129,44 +91,34 @@ def constrain_theta(model: Model, vector: Float64[np.ndarray, " d"]) -> PyTree:
 
 
 NAMED_RIVALS: dict[str, tuple[str, dict[str, object]]] = {
-    "metropolis": ("metropolis", {}),
-    "delayed_acceptance": ("delayed_acceptance", {}),
-    "confidence": ("confidence", {}),
-    "confidence_proxy": ("confidence", {"proxy": True}),
-    "austerity": ("austerity", {}),
-    "firefly": ("firefly", {}),
-    "pseudo_marginal": ("pseudo_marginal", {}),
+    "metropolis": ("metropolis", {}), "delayed_acceptance": ("delayed_acceptance", {}),
+    "confidence": ("confidence", {}), "confidence_proxy": ("confidence", {"proxy": True}),
+    "austerity": ("austerity", {}), "firefly": ("firefly", {}), "pseudo_marginal": ("pseudo_marginal", {}),
     "pseudo_marginal_difference": ("pseudo_marginal", {"estimator": "difference"}),
-    "noisy": ("noisy", {}),
-    "noisy_proxy": ("noisy", {"proxy": True}),
-    "sgld": ("sgld", {}),
-}
+    "noisy": ("noisy", {}), "noisy_proxy": ("noisy", {"proxy": True}), "sgld": ("sgld", {}),
+}  # fmt: skip
 """The rival behind each name, and its hyperparameters."""
 METHOD_NAMES = ["lwa", "lwa_exact", *NAMED_RIVALS]
 
 
-def find_methods(asked: object, subset_size: int | str, bound: RowBound | None, kernel: str) -> list[Method]:
+def find_methods(asked: object, subset_size: int | str, bound: RowBound | None) -> list[Method]:
     """Return methods by name, or as they are; `"auto"` are all."""
     if isinstance(asked, str):
         asked = METHOD_NAMES if asked == "auto" else [asked]
     if not isinstance(asked, list | tuple) or not asked:
         raise InputError(f"methods={asked!r} is no list of methods. Pass methods=['lwa', 'metropolis'], for example.")
-    return [find_method(one, subset_size, bound, kernel) for one in asked]
+    return [find_method(one, subset_size, bound) for one in asked]
 
 
-def find_method(
-    asked: object, subset_size: int | str, bound: RowBound | None, kernel: str | MetropolisKernel = "walk"
-) -> Method:
+def find_method(asked: object, subset_size: int | str, bound: RowBound | None) -> Method:
     """Return a method by name, or as it is."""
-    if isinstance(asked, Lwa):
+    if isinstance(asked, Lwa | Rival):
         return asked
-    if isinstance(asked, Rival):
-        return RivalMethod(asked, kernel)
     if asked in ("lwa", "lwa_exact"):
         return Lwa(subset_size, exact=asked == "lwa_exact")
     if isinstance(asked, str) and asked in NAMED_RIVALS:
         name, options = NAMED_RIVALS[asked]
-        return RivalMethod(find_rival(name, options | ({"bound": bound} if name == "firefly" else {})), kernel)
+        return find_rival(name, options | ({"bound": bound} if name == "firefly" else {}))
     raise InputError(
         f"methods holds {asked!r}, which is not known. Valid: {', '.join(map(repr, METHOD_NAMES))}, an object such as "
         "lwa.rivals.Austerity(epsilon=0.01), or lwa.rivals.comparison.Lwa(subset_size=100)."
@@ -190,12 +142,14 @@ def draw_starts(model: Model, mode: Reference | None, seed: int, chains: int) ->
     return [constrain_theta(model, theta) for theta in spread]
 
 
-def try_method(method: Method, model: Model, data: Data, mode: Reference | None, common: CommonOptions) -> Result | str:
+def try_method(
+    method: Method, model: Model, data: Data, mode: Reference | None, kernel: str, common: CommonOptions
+) -> Result | str:
     """Return a method's draws, or why there are none: if one method fails, the others still count."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # kept with the run
         try:
-            fit = method.run(model, data, mode, common)
+            fit = draw_by(method, model, data, mode, kernel=kernel, common=common)
         except LwaError as error:
             return f"failed: {error}".rstrip(".")
         except Exception as error:

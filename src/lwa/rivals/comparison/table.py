@@ -113,9 +113,8 @@ class Comparison:
         import pandas
 
         columns = [name for name in Line.__dataclass_fields__ if name not in ("curve", "remarks")]
-        return pandas.DataFrame([{name: getattr(line, name) for name in columns} for line in self.lines]).set_index(
-            "method"
-        )
+        rows = [{name: getattr(line, name) for name in columns} for line in self.lines]
+        return pandas.DataFrame(rows).set_index("method")
 
     def markdown(self) -> str:
         """Return the table in Markdown, with the reasons of methods that did not run below."""
@@ -168,16 +167,10 @@ def require_folder(folder: str | os.PathLike[str]) -> Path:
 def format_cells(line: Line) -> list[str]:
     """Return the numbers of a method as the table shows them."""
     return [
-        line.method + ("" if line.exact else " ~"),
-        f"{line.steps:,.0f}",
-        f"{line.rows_per_step:,.0f}",
-        f"{line.acceptance:.2f}",
-        f"{line.effective_draws:,.0f}",
-        f"{line.effective_draws_per_second:,.3g}",
-        f"{line.shift:.3f}",
-        f"{line.sd_ratio_lowest:.3f} to {line.sd_ratio_highest:.3f}",
-        f"{line.error:.2g}",
-    ]
+        line.method + ("" if line.exact else " ~"), f"{line.steps:,.0f}", f"{line.rows_per_step:,.0f}",
+        f"{line.acceptance:.2f}", f"{line.effective_draws:,.0f}", f"{line.effective_draws_per_second:,.3g}",
+        f"{line.shift:.3f}", f"{line.sd_ratio_lowest:.3f} to {line.sd_ratio_highest:.3f}", f"{line.error:.2g}",
+    ]  # fmt: skip
 
 
 TABLE_HEAD = ["method", "steps", "rows/step", "accepted", "eff. draws", "per s", "shift", "sd ratio", "error"]
