@@ -62,7 +62,6 @@ def _apart(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     monkeypatch.setenv("LWA_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(file_ranges, "RANGE_ROWS", 15)
-    monkeypatch.setattr(on_workers, "RANGE_ROWS", 15)
     on_workers._OPEN.clear()
     (tmp_path / "data").mkdir()
 
@@ -266,10 +265,8 @@ def test_rows_that_are_not_there(indices, tmp_path):
 
 def test_a_pass_opens_only_what_it_needs(tmp_path, monkeypatch):
     rows = read_on_workers(one_file(tmp_path / "data"), Counting()).rows
-    opened = []
-    monkeypatch.setattr(
-        on_workers, "open_range", lambda request, one: opened.append(one) or file_ranges.open_range(request, one)
-    )
+    opened, really = [], file_ranges.open_range
+    monkeypatch.setattr(file_ranges, "open_range", lambda request, one: opened.append(one) or really(request, one))
     list(rows.between(13, 30, 4))
     assert opened == list(rows.ranges[1:3])
 

@@ -153,11 +153,9 @@ def require_ascending(rows: Rows, parts: Parts, column: str | int) -> None:
 
 def require_index_ascending(data: object, parts: Parts) -> None:
     """Raise unless the index of a pandas object, if it does more than number rows, ascends within each series."""
-    index = read_index(data)
-    if index is not None:
-        require_values_ascending(
-            index if parts.order is None else index[parts.order], parts, 0, "the index of the data"
-        )
+    if (index := read_index(data)) is not None:
+        values = index if parts.order is None else index[parts.order]
+        require_values_ascending(values, parts, 0, "the index of the data")
 
 
 def require_values_ascending(values: NDArray[Any], parts: Parts, start: int, what: str) -> None:

@@ -101,29 +101,13 @@ def cut_pieces(rows: Rows) -> list[tuple[int, int]]:
 
 
 def map_pieces[Out](
-    rows: Rows,
-    function: Callable[..., Out],
-    size: int,
-    *,
-    shared: tuple[Any, ...] = (),
-    own: tuple[Any, ...] = (),
-    here: bool = False,
-    progress: Progress = None,
-) -> Iterator[Out]:
-    """Yield `function(*shared, *own, start, blocks)` for each piece of all rows, in order.
+    rows: Rows, function: Callable[..., Out], size: int, *,
+    shared: tuple[Any, ...] = (), own: tuple[Any, ...] = (), here: bool = False, progress: Progress = None,
+) -> Iterator[Out]:  # fmt: skip
+    """Yield `function(*shared, *own, start, blocks)` for each piece of all rows, in order; `shared, own` as in `Work`.
 
-    Parameters
-    ----------
-    function
-        Of the position where a piece starts and of its rows, block by block.
-    size
-        Rows of a block, a power of two.
-    shared, own
-        As in `Work`.
-    here
-        Whether only this thread may compute, unless other processes do.
-    progress
-        Called after every piece with the number of rows seen so far.
+    A piece begins at row `start`, and a block has `size` rows, a power of two. If `here`, only this thread computes,
+    unless other processes do.
     """
     pieces = cut_pieces(rows)
     size = min(size, floor_power_of_two(LEAST_PIECE_ROWS // count_unit_rows(rows)))
@@ -312,15 +296,9 @@ def survey(rows: Rows, block: int | None = None, progress: Progress = None) -> S
 
 
 def visit_rows[V: Visitor](
-    rows: Rows,
-    begin: Callable[..., V],
-    block: int | None = None,
-    *,
-    shared: tuple[Any, ...] = (),
-    own: tuple[Any, ...] = (),
-    here: bool = False,
-    progress: Progress = None,
-) -> tuple[Survey, V]:
+    rows: Rows, begin: Callable[..., V], block: int | None = None, *,
+    shared: tuple[Any, ...] = (), own: tuple[Any, ...] = (), here: bool = False, progress: Progress = None,
+) -> tuple[Survey, V]:  # fmt: skip
     """Return the survey and a visitor that has seen all rows; `begin(*shared, *own)` makes the one of each piece."""
     if len(rows) == 0:
         raise DataError("data has no rows (its length is 0). Pass at least one row.")
@@ -332,14 +310,9 @@ def visit_rows[V: Visitor](
     size = SURVEY_BLOCK_BYTES / max(1, sum(array.nbytes for array in first.values())) if block is None else block
     length, everybody = 0, None
     pieces = map_pieces(
-        rows,
-        _survey_piece,
-        floor_power_of_two(size),
-        shared=shared,
-        own=(begin, own, blank),
-        here=here,
+        rows, _survey_piece, floor_power_of_two(size), shared=shared, own=(begin, own, blank), here=here,
         progress=progress,
-    )
+    )  # fmt: skip
     for count, seen, visitor in pieces:
         length += count
         for name, tally in tallies.items():
@@ -389,9 +362,8 @@ def _require_layout(arrays: dict[str | None, NDArray[Any]], tallies: Tallies, st
 def _require_finite(tallies: Tallies) -> None:
     found = [
         f"{name_column(name)} has {tally.bad_values}, the first in row {tally.first_bad_row}"
-        for name, tally in tallies.items()
-        if tally.bad_values
-    ]
+        for name, tally in tallies.items() if tally.bad_values
+    ]  # fmt: skip
     if found:
         raise DataError(
             f"NaN or infinite values: {'; '.join(found)}. Finite numbers are expected. Drop those rows "

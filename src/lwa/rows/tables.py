@@ -45,15 +45,8 @@ def read_index(data: object) -> NDArray[Any] | None:
 
 
 def view_table(table: object) -> dict[str, Chunked]:
-    """Return the columns of a table by name, without a copy of any but bit-packed booleans.
-
-    Parameters
-    ----------
-    table
-        A pandas or polars DataFrame, or an Arrow Table or RecordBatch.
-    """
-    if is_from("polars", "LazyFrame", table):
-        raise DataError("data is a polars LazyFrame, which holds no rows yet. Pass data.collect().")
+    """Return the columns of a pandas, polars or Arrow table by name; only bit-packed booleans are copied."""
+    require_collected(table)
     names: list[object]
     columns: list[object]
     if is_from("pandas", "DataFrame", table):
@@ -75,6 +68,12 @@ def view_table(table: object) -> dict[str, Chunked]:
     return view_series(dict(zip(named, columns, strict=True)))
 
 
+def require_collected(table: object) -> None:
+    """Raise if a table holds no rows yet."""
+    if is_from("polars", "LazyFrame", table):
+        raise DataError("data is a polars LazyFrame, which holds no rows yet. Pass data.collect().")
+
+
 def require_unique(names: Sequence[str]) -> None:
     """Raise if two columns have the same name."""
     repeated = sorted({name for name in names if names.count(name) > 1})
@@ -93,9 +92,8 @@ def view_series[Name](columns: Mapping[Name, object]) -> dict[Name, Chunked]:
         )
     nulls = [
         f"{name_column(name)} has {series.null_count}, the first in row {series.first_null()}"
-        for name, series in views.items()
-        if series.null_count
-    ]
+        for name, series in views.items() if series.null_count
+    ]  # fmt: skip
     if nulls:
         raise DataError(f"missing values: {'; '.join(nulls)}. None is expected. Drop those rows or fill the values.")
     return {name: Chunked(tuple(series.chunks())) for name, series in views.items()}

@@ -35,9 +35,8 @@ def keep_programs() -> Iterator[Path | None]:
     This sets the environment of the process, so it is for commands only: in a script, JAX is the user's to set. Yield
     the folder, or None if the user has decided otherwise or nothing can be written.
     """
-    folder = (
-        None if any(name in os.environ for name in USER_SETTINGS) or "jax" in sys.modules else find_program_folder()
-    )
+    decided = any(name in os.environ for name in USER_SETTINGS) or "jax" in sys.modules
+    folder = None if decided else find_program_folder()
     if folder is None:
         yield None
         return
@@ -62,18 +61,16 @@ def digest_processor() -> str:
     """Return a name for the type of this processor and its features."""
     features = platform.machine() + platform.processor()
     with suppress(OSError):
-        features += "".join(
-            re.findall(r"^(?:model name|flags|Features)\s*:.*$", Path("/proc/cpuinfo").read_text(), re.M)[:2]
-        )
+        described = Path("/proc/cpuinfo").read_text()
+        features += "".join(re.findall(r"^(?:model name|flags|Features)\s*:.*$", described, re.M)[:2])
     return blake2b(features.encode(), digest_size=6).hexdigest()
 
 
 def remove_oldest(folder: Path) -> None:
     """Remove the oldest programs if there are too many; another process may remove some at the same time."""
     with suppress(OSError):
-        files = sorted(
-            (one.stat().st_mtime, one.stat().st_size, one.path) for one in os.scandir(folder) if one.is_file()
-        )
+        found = [one for one in os.scandir(folder) if one.is_file()]
+        files = sorted((one.stat().st_mtime, one.stat().st_size, one.path) for one in found)
         size = sum(size for _, size, _ in files)
         if size <= MOST_PROGRAM_BYTES:
             return
@@ -90,13 +87,9 @@ def remove_if_damaged(folder: Path) -> Iterator[None]:
     before, damaged = warnings.showwarning, False
 
     def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
+        message: Warning | str, category: type[Warning], filename: str, lineno: int,
+        file: TextIO | None = None, line: str | None = None,
+    ) -> None:  # fmt: skip
         nonlocal damaged
         if str(message).startswith(DAMAGED_ENTRY):
             damaged = True

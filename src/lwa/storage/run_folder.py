@@ -26,7 +26,7 @@ from lwa.errors import RunFolderError
 from lwa.storage.atomic import PARTIAL, write_whole
 from lwa.storage.generations import PARTIAL_STATE, STATE_FILES, Head, encode_scalar, read_generations
 from lwa.storage.locks import LOCK_FILE, require_idle
-from lwa.storage.stream import STREAM_FILE, load_stream
+from lwa.storage.stream import STREAM_FILE, build_record, load_stream
 
 FORMAT = "lwa-run"
 VERSION = 1
@@ -41,11 +41,9 @@ type Variables = dict[str, NDArray[Any]]
 
 
 def write_run(
-    folder: str | os.PathLike[str],
-    tables: list[Variables],
-    description: Head,
+    folder: str | os.PathLike[str], tables: list[Variables], description: Head,
     already: Sequence[dict[str, Any]] | None = None,
-) -> Path:
+) -> Path:  # fmt: skip
     """Save draws and their description; raise rather than overwrite anything that is not a run.
 
     Variables of one table have the same number of draws and are one segment. Segments that are there `already`, of a
@@ -70,17 +68,15 @@ def write_run(
         for old in [*before, *find_kept_files(path)] if already is None else before:
             old.unlink()
     except OSError as error:
-        raise RunFolderError(
-            f"Cannot save the run to {path}: {error.strerror or error}. Pass another folder."
-        ) from error
+        reason = error.strerror or error
+        raise RunFolderError(f"Cannot save the run to {path}: {reason}. Pass another folder.") from error
     return path
 
 
 def write_manifest(path: Path, description: Head, segments: list[dict[str, Any]]) -> None:
     """Write the manifest, which makes a folder a run that can be loaded."""
     manifest = {"format": FORMAT, "version": VERSION, **description, "segments": segments}
-    content = json.dumps(manifest, indent=1, default=encode_scalar).encode()
-    write_whole(path / MANIFEST, content)
+    write_whole(path / MANIFEST, json.dumps(manifest, indent=1, default=encode_scalar).encode())
 
 
 def require_free(folder: str | os.PathLike[str], *, replace: bool = True) -> Path:
@@ -178,13 +174,10 @@ def _read_unfinished(path: Path) -> tuple[Variables, Head]:
             head = generation.head
             description = dict(head["description"]["result"])
             description["attributes"] = description["attributes"] | {
-                "stopped": "it still goes on, or was ended without notice",
-                "moves": head["position"],
-                "rows_read": head["rows"],
-                "thinning": head["thinning"],
-                "seconds": round(head["seconds"], 3),
+                "stopped": "it still goes on, or was ended without notice", "moves": head["position"],
+                "rows_read": head["rows"], "thinning": head["thinning"], "seconds": round(head["seconds"], 3),
                 "warnings": [],
-            }
+            }  # fmt: skip
             return _read_stream(path, head["stream"]), description
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             faults.append(f"state {generation.number} is not lwa's own ({error})")
@@ -205,9 +198,8 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise RunFolderError(
-            f"{path} holds no run: there is no {MANIFEST}. Pass a folder made by fit.save()."
-        ) from None
+        what = f"{path} holds no run: there is no {MANIFEST}"
+        raise RunFolderError(f"{what}. Pass a folder made by fit.save().") from None
     except (OSError, ValueError, RecursionError) as error:
         raise RunFolderError(f"{path / MANIFEST} cannot be read: {error}. Restore it from a copy.") from None
     return manifest if isinstance(manifest, dict) else {}
@@ -235,9 +227,7 @@ def _read_segment(path: Path, segment: dict[str, Any]) -> NDArray[Any]:
 
 
 def _pack(variables: Variables) -> NDArray[Any]:
-    shape = next(iter(variables.values())).shape[:2]
-    fields = [(name, values.dtype.str, values.shape[2:]) for name, values in variables.items()]
-    segment = np.empty(shape, np.dtype(fields))
+    segment = np.empty(next(iter(variables.values())).shape[:2], build_record(variables))
     for name, values in variables.items():
         segment[name] = values
     return segment

@@ -19,13 +19,9 @@ from lwa.user.progress import Display, open_display
 
 
 def open_path(
-    where: str | os.PathLike[str],
-    progress: bool | Display = False,
-    *,
-    columns: Iterable[str] | None = None,
-    missing: str = "error",
-    executor: Executor | None = None,
-) -> Rows:
+    where: str | os.PathLike[str], progress: bool | Display = False, *,
+    columns: Iterable[str] | None = None, missing: str = "error", executor: Executor | None = None,
+) -> Rows:  # fmt: skip
     """Open the rows of a `.npy` file, of a store, or of a table, which is converted first if it has not been yet.
 
     Of a table, `columns` are those needed, and `missing` is what to do about rows that lack one of them. Parquet files
@@ -98,6 +94,5 @@ def convert_cached(place: str, progress: bool | Display, columns: list[str] | No
                 display.say(f"Using the rows of {place} that were converted before, in {folder}.")
                 return rows
         # If nothing is there yet, another process may be converting: then its rows are used.
-        return convert(
-            place, folder, columns=columns, missing=missing, overwrite=manifest is not None, progress=display
-        )
+        again = manifest is not None
+        return convert(place, folder, columns=columns, missing=missing, overwrite=again, progress=display)

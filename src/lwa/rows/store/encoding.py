@@ -68,12 +68,9 @@ class ColumnFacts:
         lows = [low for low in (self.minimum, later.minimum) if low is not None]
         highs = [high for high in (self.maximum, later.maximum) if high is not None]
         return ColumnFacts(
-            self.missing + later.missing,
-            later.first_missing if self.first_missing is None else self.first_missing,
-            min(lows, default=None),
-            max(highs, default=None),
-            self.levels + later.levels,
-        )
+            self.missing + later.missing, later.first_missing if self.first_missing is None else self.first_missing,
+            min(lows, default=None), max(highs, default=None), self.levels + later.levels,
+        )  # fmt: skip
 
 
 @dataclass(eq=False)
@@ -99,8 +96,7 @@ class Encoder:
         columns = {name: self._cast(name, batch.column(name)) for name in self.types}
         drop = np.zeros(batch.num_rows, bool)
         for name, values in columns.items():
-            gone = _find_missing(values)
-            if gone is None:
+            if (gone := _find_missing(values)) is None:
                 continue
             seen = self.seen[name]
             seen.missing += int(gone.sum())
@@ -144,9 +140,7 @@ class Encoder:
             return self._encode_levels(name, values)
         array = values.to_numpy(zero_copy_only=False)
         if len(array):
-            lows = [array.min().item()] + ([] if seen.minimum is None else [seen.minimum])
-            highs = [array.max().item()] + ([] if seen.maximum is None else [seen.maximum])
-            seen.minimum, seen.maximum = min(lows), max(highs)
+            self.seen[name] = seen.join(ColumnFacts(minimum=array.min().item(), maximum=array.max().item()))
         return array
 
     def _encode_levels(self, name: str, values: ArrowArray) -> NDArray[np.int32]:
@@ -156,9 +150,8 @@ class Encoder:
         used = np.flatnonzero(np.bincount(places, minlength=len(encoded.dictionary)))
         codes, seen = self.codes[name], self.seen[name]
         code_at = np.zeros(len(encoded.dictionary), np.int32)
-        for place, level in zip(
-            used.tolist(), encoded.dictionary.take(load_arrow().array(used)).to_pylist(), strict=True
-        ):
+        levels = encoded.dictionary.take(load_arrow().array(used)).to_pylist()
+        for place, level in zip(used.tolist(), levels, strict=True):
             if level not in codes:
                 codes[level] = len(codes)
                 seen.levels.append(level)

@@ -86,9 +86,8 @@ def explain_unreadable(file: SourceFile, what: str) -> Iterator[None]:
 
 def _build_damage_error(file: SourceFile, what: str, error: Exception) -> DataError:
     reason = " ".join(str(error).split())[:300].rstrip(".")
-    return DataError(
-        f"'{file.path}' is no {what} file, or it is damaged or cut short: {reason}. Write or copy it again."
-    )
+    what = f"'{file.path}' is no {what} file, or it is damaged or cut short"
+    return DataError(f"{what}: {reason}. Write or copy it again.")
 
 
 def _require_unique_in(file: SourceFile, names: Sequence[str]) -> None:
@@ -187,18 +186,14 @@ class Csv:
 
         packed = find_compression(file.path)
         stream = pyarrow.CompressedInputStream(opened, packed) if packed else opened
-        return csv.open_csv(
-            stream,
-            read_options=csv.ReadOptions(block_size=CSV_BLOCK_BYTES),
-            parse_options=csv.ParseOptions(delimiter="\t" if ".tsv" in file.path.lower() else ","),
-            convert_options=csv.ConvertOptions(
-                # A missing text is no level of its own. The letters NA are text if they are in quotes, "NA".
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-                column_types=dict(types or {}),
-                include_columns=list(types or []),
-            ),
-        )
+        reading = csv.ReadOptions(block_size=CSV_BLOCK_BYTES)
+        parsing = csv.ParseOptions(delimiter="\t" if ".tsv" in file.path.lower() else ",")
+        # A missing text is no level of its own. The letters NA are text if they are in quotes, "NA".
+        converting = csv.ConvertOptions(
+            strings_can_be_null=True, quoted_strings_can_be_null=False,
+            column_types=dict(types or {}), include_columns=list(types or []),
+        )  # fmt: skip
+        return csv.open_csv(stream, read_options=reading, parse_options=parsing, convert_options=converting)
 
     def _explain(self, file: SourceFile, types: ArrowTypes, error: Exception) -> None:
         found = re.search(r"In CSV column #(\d+): .*?conversion error to (\S+): invalid value '(.*)'", str(error), re.S)
@@ -223,11 +218,18 @@ def _find_wider(held: ArrowType, value: str) -> ArrowType | None:
         return None
     if empty and re.fullmatch(r"[+-]?\d{1,18}", value):
         return pyarrow.int64()
+    if is_numeral(value):
+        return pyarrow.float64()
+    return pyarrow.string() if empty else None
+
+
+def is_numeral(text: str) -> bool:
+    """Return whether a text is a number."""
     try:
-        float(value)
+        float(text)
     except ValueError:
-        return pyarrow.string() if empty else None
-    return pyarrow.float64()
+        return False
+    return True
 
 
 def _count_group_rows(opened: "parquet.ParquetFile") -> tuple[int, ...]:

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import DataError
-from lwa.rows.memory import as_rows, is_series, is_table, name_column
+from lwa.rows.memory import as_rows, is_from, is_series, is_table, name_column
 from lwa.rows.protocol import Rows
 from lwa.rows.store.encoding import Level
+from lwa.rows.store.formats import is_numeral, is_text, load_arrow
 from lwa.rows.store.store import StoreRows
-from lwa.rows.tables import require_unique
+from lwa.rows.tables import require_collected, require_unique
 from lwa.rows.workers.on_workers import RowsOnWorkers
 
 if TYPE_CHECKING:
@@ -80,14 +81,11 @@ def encode_rows(data: object, names: Iterable[str]) -> CodedRows:
         held = rows.columns if isinstance(rows, StoreRows | RowsOnWorkers) else {}
         levels = {name: held[name].levels for name in names if name in held and held[name].kind == "category"}
         return CodedRows(rows, {name: found for name, found in levels.items() if found is not None})
-    columns: dict[str, object] = {}
+    columns: dict[str, object] = {name: cast("Table", data)[name] for name in names}
     coded: dict[str, tuple[Level, ...]] = {}
-    for name in names:
-        values = cast("Table", data)[name]
+    for name, values in columns.items():
         found = read_text(values if is_series(values) else np.asarray(values))
-        if found is None:
-            columns[name] = values
-        else:
+        if found is not None:
             columns[name], coded[name] = order_levels(name, found)
     return CodedRows(as_rows(columns), coded)
 
@@ -101,21 +99,6 @@ def require_one_kind(name: str, levels: Sequence[Level]) -> None:
             f"are numbers, others are text, such as {others[0]!r}. Correct those, or leave them empty (missing); write "
             f"C({name}) in a formula if all of them are levels."
         )
-
-
-def is_numeral(text: str) -> bool:
-    """Return whether a text is a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def require_collected(data: object) -> None:
-    """Raise if a table holds no rows yet."""
-    if type(data).__name__ == "LazyFrame":
-        raise DataError("data is a polars LazyFrame, which holds no rows yet. Pass data.collect().")
 
 
 def order_levels(name: str, found: TextColumn) -> tuple[NDArray[np.int32], tuple[Level, ...]]:
@@ -144,12 +127,10 @@ def order_levels(name: str, found: TextColumn) -> tuple[NDArray[np.int32], tuple
 def read_text(values: object) -> TextColumn | None:
     """Return a column of text or categories as codes; None if it is neither."""
     if isinstance(values, np.ndarray):
-        if values.dtype.kind not in "UOT" or values.ndim != 1:
-            return None
-        return read_text_array(values)
-    if sys.modules.get("pandas") is not None and isinstance(values, sys.modules["pandas"].Series):
+        return read_text_array(values) if values.dtype.kind in "UOT" and values.ndim == 1 else None
+    if is_from("pandas", "Series", values):
         return read_text_pandas(cast("pandas.Series", values), sys.modules["pandas"])
-    if sys.modules.get("polars") is not None and isinstance(values, sys.modules["polars"].Series):
+    if is_from("polars", "Series", values):
         return read_text_polars(cast("polars.Series", values), sys.modules["polars"])
     return read_text_arrow(cast("pyarrow.ChunkedArray", values))
 
@@ -157,12 +138,8 @@ def read_text(values: object) -> TextColumn | None:
 def read_text_array(values: NDArray[np.generic]) -> TextColumn:
     """Return an array of texts as codes."""
     number: dict[Level, int] = {}
-    codes = np.fromiter(
-        (-1 if is_missing_value(value) else number.setdefault(value, len(number)) for value in values.tolist()),
-        np.int32,
-        len(values),
-    )
-    return TextColumn(codes, list(number), False)
+    codes = (-1 if is_missing_value(value) else number.setdefault(value, len(number)) for value in values.tolist())
+    return TextColumn(np.fromiter(codes, np.int32, len(values)), list(number), False)
 
 
 def is_missing_value(value: object) -> bool:
@@ -185,9 +162,8 @@ def read_text_polars(values: "polars.Series", polars: ModuleType) -> TextColumn 
     """Return a polars Series as codes; an Enum keeps its order."""
     kind = values.dtype
     if isinstance(kind, polars.Enum):
-        return TextColumn(
-            values.to_physical().cast(polars.Int32).fill_null(-1).to_numpy(), kind.categories.to_list(), True
-        )
+        codes = values.to_physical().cast(polars.Int32).fill_null(-1).to_numpy()
+        return TextColumn(codes, kind.categories.to_list(), True)
     if kind not in (polars.String, polars.Categorical):
         return None
     texts = values.cast(polars.String)
@@ -199,11 +175,9 @@ def read_text_polars(values: "polars.Series", polars: ModuleType) -> TextColumn 
 
 def read_text_arrow(values: "pyarrow.ChunkedArray | pyarrow.Array") -> TextColumn | None:
     """Return an Arrow array, chunked or not, as codes."""
-    import pyarrow
-
+    pyarrow = load_arrow()
     types = pyarrow.types
-    text = types.is_string(values.type) or types.is_large_string(values.type) or types.is_string_view(values.type)
-    if not (text or types.is_dictionary(values.type)):
+    if not (is_text(values.type) or types.is_dictionary(values.type)):
         return None
     whole = values if isinstance(values, pyarrow.ChunkedArray) else pyarrow.chunked_array([values])
     if types.is_string_view(whole.type):

@@ -23,28 +23,14 @@ from lwa.executors import Executor, Work
 from lwa.rows.memory import RangedRows, require_positions
 from lwa.rows.passes import unwrap_rows
 from lwa.rows.protocol import Batch, Rows
-from lwa.rows.store.conversion import (
-    MISSING_OPTIONS,
-    build_empty_error,
-    build_incomplete_error,
-    build_missing_error,
-    describe_column,
-    group_by_dtype,
-)
+from lwa.rows.store import conversion
 from lwa.rows.store.encoding import ColumnFacts, Level, require_few_levels
 from lwa.rows.store.formats import FORMATS, FileHeader
 from lwa.rows.store.places import OutOfReach, SourceFile, make_absolute
 from lwa.rows.store.store import StoredColumn, StoreRows, read_column_entry
 from lwa.rows.store.table_source import combine_files, find_table_files, list_once
-from lwa.rows.workers.file_ranges import (
-    RANGE_ROWS,
-    FileRange,
-    RangeFacts,
-    RangeRequest,
-    convert_range,
-    cut_ranges,
-    open_range,
-)
+from lwa.rows.workers import file_ranges
+from lwa.rows.workers.file_ranges import FileRange, RangeFacts, RangeRequest
 from lwa.user.progress import Display, open_display
 
 HEADER_FILES = 16
@@ -115,7 +101,7 @@ class FileRangeRows(RangedRows):
             if held is not None and held.is_whole:
                 _OPEN.move_to_end(key)
                 return held
-        rows = self._recode(number, open_range(self.request, self.ranges[number]))
+        rows = self._recode(number, file_ranges.open_range(self.request, self.ranges[number]))
         with _OPEN_LOCK:
             _OPEN[key] = rows
             while len(_OPEN) > OPEN_RANGES:
@@ -135,9 +121,8 @@ class FileRangeRows(RangedRows):
                 places = np.array([find_level(level, levels) for level in column.levels], np.int32)
                 if (places < 0).any():
                     level = column.levels[int((places < 0).argmax())]
-                    raise build_changed_error(
-                        self.ranges[number], f"the level {level!r} in column {name!r}, which was not there"
-                    )
+                    now = f"the level {level!r} in column {name!r}, which was not there"
+                    raise build_changed_error(self.ranges[number], now)
                 ranks = places if ranks is None else places[ranks]
             columns[name] = replace(column, levels=levels, ranks=ranks)
         return replace(rows, columns=columns)
@@ -213,7 +198,7 @@ class RowsOnWorkers(RangedRows):
     def between(self, start: int, stop: int, size: int) -> Iterator[Batch]:
         """Yield rows `start` to `stop` - 1, `size` at a time, in this process: for what workers cannot do."""
         # A few million are requested at a time, so that no more of them wait in memory.
-        together = size * max(1, RANGE_ROWS // size)
+        together = size * max(1, file_ranges.RANGE_ROWS // size)
         for begin in range(start, stop, together):
             end = min(begin + together, stop)
             pieces = [(at, min(at + size, end)) for at in range(begin, end, size)]
@@ -243,20 +228,16 @@ def read_block(rows: FileRangeRows, piece: tuple[int, int]) -> Batch:
 
 
 def read_on_workers(
-    where: str | PathLike[str],
-    executor: Executor,
-    *,
-    columns: Iterable[str] | None = None,
-    missing: str = "error",
-    progress: bool | Display = False,
-) -> RowsOnWorkers:
+    where: str | PathLike[str], executor: Executor, *,
+    columns: Iterable[str] | None = None, missing: str = "error", progress: bool | Display = False,
+) -> RowsOnWorkers:  # fmt: skip
     """Return the rows of Parquet files, read by workers: the rows that `convert` writes, bit for bit.
 
     All workers must be able to read `where` under this name: a file, a folder, a pattern or a URL. They keep what they
     read in the cache folder of their machine. The other arguments are those of `convert`.
     """
-    if missing not in MISSING_OPTIONS:
-        raise one_of("missing", missing, MISSING_OPTIONS)
+    if missing not in conversion.MISSING_OPTIONS:
+        raise one_of("missing", missing, conversion.MISSING_OPTIONS)
     given = make_absolute(where)
     format, files = find_table_files(given)
     if format != "parquet":
@@ -269,12 +250,13 @@ def read_on_workers(
         headers = list(chain.from_iterable(executor.map(Work(read_headers), pieces)))
         source = combine_files(given, format, files, headers, list_once(columns))
         if source.rows == 0:
-            raise build_empty_error(given)
-        request, ranges = RangeRequest(source.types, source.keys, missing), cut_ranges(files, headers)
+            raise conversion.build_empty_error(given)
+        request, ranges = RangeRequest(source.types, source.keys, missing), file_ranges.cut_ranges(files, headers)
         total, done, found = source.rows or 0, 0, []
         display.say(f"Workers read {given} once, each its share.")
         near = [locate_range(ranges, number) for number in range(len(ranges))]
-        for within, facts in zip(ranges, executor.map(Work(convert_range, (request,)), ranges, near), strict=True):
+        results = executor.map(Work(file_ranges.convert_range, (request,)), ranges, near)
+        for within, facts in zip(ranges, results, strict=True):
             found.append(facts)
             done += len(within)
             display.show("converting", done, total)
@@ -309,15 +291,15 @@ def combine_ranges(request: RangeRequest, ranges: tuple[FileRange, ...], found: 
             seen[name] = seen[name].join(replace(own, first_missing=first, levels=[]))
     rows, read = sum(one.rows for one in found), sum(map(len, ranges))
     if request.missing == "error" and any(one.missing for one in seen.values()):
-        raise build_missing_error(seen)
+        raise conversion.build_missing_error(seen)
     if not rows:
-        raise build_incomplete_error(read, seen)
+        raise conversion.build_incomplete_error(read, seen)
     for name, distinct in levels.items():
         require_few_levels(name, len(distinct))
-    groups = group_by_dtype(request.types)
+    groups = conversion.group_by_dtype(request.types)
     columns = {}
     for name, kind in request.types.items():
-        entry = describe_column(name, kind, groups, replace(seen[name], levels=list(levels[name])))
+        entry = conversion.describe_column(name, kind, groups, replace(seen[name], levels=list(levels[name])))
         columns[name] = replace(read_column_entry(entry), ranks=None)
     starts = np.cumsum([0, *(one.rows for one in found)], dtype=np.int64)
     kinds = [(str(column.type), column.levels) for column in columns.values()]
