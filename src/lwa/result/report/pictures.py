@@ -51,10 +51,10 @@ def draw_trace(name: str, values: NDArray[np.float64], first: str = "first draw"
         when, where = curves.thin_trace(chain)
         y = _scale_up(np.clip(where, low, high), low, high)
         lines.append(_path(BOX_WIDTH * when, y, f"line thin {find_colour(i)}"))
-    marks = place_ticks(low, high, 3)
+    marks = place_ticks(low, high, 5)
     labels = [tag("span", words, style=f"bottom:{100 * (at - low) / (high - low):.1f}%") for at, words in marks]
-    drawn = tag("div", tag("div", *labels, class_="side"), _svg(f"Trace of {name}", *lines), class_="sided")
-    return build_panel(name, drawn, write_below(first, "", last))
+    drawn = tag("div", *labels, class_="side"), _svg(f"Trace of {name}", *lines), tag("span")
+    return build_panel(name, tag("div", *drawn, write_below(first, "", last), class_="sided"))
 
 
 def draw_autocorrelation(name: str, values: NDArray[np.float64]) -> Markup:
@@ -97,8 +97,11 @@ def build_panels(figures: Sequence[Markup], parameters: int, what: str) -> Marku
 
 def draw_axis(low: float, high: float) -> Markup:
     """Return round numbers below a picture."""
-    ticks = place_ticks(low, high)
-    labels = [tag("span", words, style=f"left:{100 * (at - low) / (high - low):.1f}%") for at, words in ticks]
+    labels = []
+    for at, words in place_ticks(low, high):
+        share = 100 * (at - low) / (high - low)
+        side = "first" if share < 6 else "last" if share > 94 else None  # these stay inside the picture
+        labels.append(tag("span", words, class_=side, style=f"left:{share:.1f}%"))
     return tag("div", *labels, class_="axis", aria_hidden="true")
 
 
