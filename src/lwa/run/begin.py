@@ -29,11 +29,11 @@ from lwa.targets.reference import Reference
 from lwa.targets.target import Terms
 
 ATTEMPTS = 100
-"""Draws from the prior before a chain gives up."""
+"""Draws from the prior or the reference's Gaussian before a chain gives up."""
 WIDER = 2.0
-"""Sds of the reference's Gaussian by which superchains begin: overdispersed, so that what is left of a start shows."""
+"""Sds of the reference's Gaussian from which superchains start: overdispersed, so that a remembered start shows."""
 STATISTICS_BYTES = 41
-"""Of one draw: five numbers and a flag that say how it came about."""
+"""Bytes of the statistics of one draw: five numbers and a flag."""
 
 type Starts = list[Float64[np.ndarray, " d"]]
 
@@ -79,14 +79,12 @@ class Run:
 
     @property
     def retention_in_words(self) -> str:
-        """What is kept of the draws, if they are many; a budget decides only once its speed is known."""
-        settings = self.settings
-        size = settings.draws * settings.chains * self.draw_bytes
-        if settings.budget != budget.Budget() or size <= budget.LAST_BYTES:
+        """What is kept of the draws, if they are many; with a budget this is decided after tune."""
+        settings, on_disk, size = self.settings, self.settings.checkpoint is not None, self.draw_bytes
+        if settings.budget != budget.Budget() or settings.draws * settings.chains * size <= budget.LAST_BYTES:
             return ""
-        on_disk = settings.checkpoint is not None
         return budget.decide_retention(
-            settings.draws, self.draw_bytes, chains=settings.chains, keep=settings.keep, on_disk=on_disk
+            settings.draws, size, chains=settings.chains, keep=settings.keep, on_disk=on_disk
         )[1]
 
     def record(self) -> dict[str, Any]:
@@ -114,18 +112,10 @@ class Run:
 
 
 def begin_run(
-    data: Data,
-    settings: Settings,
-    survey: Survey,
-    plan: SubsetPlan,
-    problem: Problem,
-    *,
-    starts: Starts | None,
-    warming: Future[None] | None,
-    python_call: float | None,
-    warned: list[str],
-) -> Run:
-    """Put every chain at its start, in its cohort; `warming` is what is compiled meanwhile."""
+    data: Data, settings: Settings, survey: Survey, plan: SubsetPlan, problem: Problem, *, starts: Starts | None,
+    warming: Future[None] | None, python_call: float | None, warned: list[str],
+) -> Run:  # fmt: skip
+    """Return the run with every chain at its start, in its cohort; `warming` compiles programs meanwhile."""
     superchains = choose_superchains(data.model, settings.chains, starts, problem.reference)
     find = partial(
         find_starts, data.model, seed=settings.seed, given=starts, reference=problem.reference, dtype=problem.dtype,
@@ -135,10 +125,9 @@ def begin_run(
     for chains, U in plan.firsts:
         holds = settings.checkpoint is not None or data.runs_remotely
         cohort = begin_cohort(problem, chains, U, find, warming=[warming] if warming else [], holds=holds)
-        near = len(cohorts) / len(plan.firsts)
         away = data.executor if data.runs_remotely else None
         if away is not None and isinstance(cohort, LocalCohort):
-            cohort = RemoteCohort(cohort, away, near)
+            cohort = RemoteCohort(cohort, away, len(cohorts) / len(plan.firsts))
         cohorts.append(cohort)
     return Run(
         settings=settings, data=data, survey=survey, plan=plan, problem=problem, cohorts=cohorts,
@@ -178,25 +167,18 @@ def flatten_theta(model: Model, theta: PyTree[Any], source: str) -> Float64[np.n
 
 
 def choose_superchains(model: Model, chains: int, given: Starts | None, reference: Reference | None) -> int | None:
-    """Return how many superchains there are, each with one start; None if each chain has its own, or all the same.
+    """Return the number of superchains, each with one start, if chains are many and none is given; else None.
 
-    Starts are shared if chains are many and nobody said where they begin. Nested R-hat compares superchains: it can
-    tell that chains still remember their start only if that was the same within one and different elsewhere.
+    Nested R-hat detects that chains remember their start only if it is shared within a superchain and differs between.
     """
     vary = given is None and (reference is not None or model.prior_draw is not None)
     return count_superchains(chains) if chains > MANY_CHAINS and vary else None
 
 
 def find_starts(
-    model: Model,
-    score: Callable[[NDArray[Any]], Terms],
-    seed: int,
-    chains: Sequence[int],
-    given: Starts | None,
-    reference: Reference | None,
-    dtype: type[np.floating[Any]],
-    together: Int64[np.ndarray, " chains"] | None = None,
-) -> NDArray[Any]:
+    model: Model, score: Callable[[NDArray[Any]], Terms], seed: int, chains: Sequence[int], given: Starts | None,
+    reference: Reference | None, dtype: type[np.floating[Any]], together: Int64[np.ndarray, " chains"] | None = None,
+) -> NDArray[Any]:  # fmt: skip
     """Return a start `(chains, d)` with a finite log target given each chain's first subset, which `score` finds.
 
     If there is a reference, a draw of its Gaussian takes the place of the prior's. `together` has the superchain of
@@ -245,12 +227,10 @@ def draw_start(
 def explain_no_start(model: Model, theta: NDArray[Any], terms: Terms, *, chain: int, drawn: bool) -> ModelError:
     """Return the error that says which θ it was and which part of the log target is not finite there."""
     prior, rows = np.asarray(terms.prior), np.asarray(terms.rows)
-    faults = []
-    if not np.isfinite(prior):
-        faults.append(f"log_prior is {prior}")
-    for value, count in (("NaN", np.isnan(rows)), ("-inf", np.isneginf(rows)), ("+inf", np.isposinf(rows))):
-        if count.any():
-            faults.append(f"log_likelihood is {value} in {count.sum()} of {len(rows)} rows")
+    faults = [] if np.isfinite(prior) else [f"log_prior is {prior}"]
+    for value, found in (("NaN", np.isnan(rows)), ("-inf", np.isneginf(rows)), ("+inf", np.isposinf(rows))):
+        if found.any():
+            faults.append(f"log_likelihood is {value} in {found.sum()} of {len(rows)} rows")
     source = "the reference's Gaussian" if model.prior_draw is None else "prior_draw"
     tried = f"after {ATTEMPTS} draws from {source}, the last being" if drawn else "at its start"
     return ModelError(

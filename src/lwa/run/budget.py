@@ -1,4 +1,4 @@
-"""What a run may spend: seconds, rows read, memory for its draws."""
+"""Limits of a run: seconds, rows read, memory for its draws."""
 
 import re
 from dataclasses import dataclass
@@ -10,10 +10,9 @@ from lwa.user.validate import is_real
 NO_LIMIT = 2**62
 """Draws per chain that are kept if nothing limits them."""
 DRAWS_SHARE = 0.25
-"""Of the memory that is free, that draws may take: whoever looks at them makes copies."""
+"""Share of the free memory that draws may take: looking at them makes copies."""
 LAST_BYTES = 2**26
-"""What the draws may take that are kept beside a summary, for certificate, report and predictions. As many are always
-kept."""
+"""Bytes of draws that are always kept: beside a summary, for certificate, report and predictions."""
 UNITS = {"s": 1, "sec": 1, "second": 1, "seconds": 1, "m": 60, "min": 60, "minute": 60, "minutes": 60}
 UNITS |= {"h": 3600, "hour": 3600, "hours": 3600}
 
@@ -25,7 +24,7 @@ class RowReads:
     count: int
 
     def __post_init__(self) -> None:
-        """Refuse a budget that buys nothing."""
+        """Raise unless the budget is positive."""
         if not is_real(self.count) or self.count <= 0:
             raise InputError(
                 f"RowReads({self.count!r}) must hold a positive number. Pass lwa.RowReads(10**9), for example."
@@ -34,7 +33,7 @@ class RowReads:
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits of tune and sampling; infinite where there is none."""
+    """Limits of tune and sampling; infinite if there is none."""
 
     seconds: float = float("inf")
     rows: float = float("inf")
@@ -70,22 +69,22 @@ class Retention:
 
 
 def decide_retention(draws: int, draw_bytes: int, *, chains: int, keep: str, on_disk: bool) -> tuple[Retention, str]:
-    """Return what a run of so many draws per chain keeps, and how to say it; nothing if that is all and little."""
+    """Return what a run of `draws` draws per chain keeps, and a sentence about it, empty if everything fits easily."""
     chain_bytes = chains * max(1, draw_bytes)
     whole = draws * chain_bytes
     most = DRAWS_SHARE * read_free_memory() if whole > LAST_BYTES else float(LAST_BYTES)
     many = f"{chains:,} chains x {draws:,} draws"
     if keep == "all" or (keep == "auto" and (whole <= most or on_disk)):
         where = "in the checkpoint's folder" if on_disk else "in memory"
-        told = f"{many} are {describe_bytes(whole)}, kept {where}." if whole > LAST_BYTES else ""
-        return Retention(room=draws if whole <= most < float("inf") and not on_disk else 0), told
+        words = f"{many} are {describe_bytes(whole)}, kept {where}." if whole > LAST_BYTES else ""
+        return Retention(room=draws if whole <= most < float("inf") and not on_disk else 0), words
     last = max(1, min(draws, LAST_BYTES // chain_bytes))
     limit = "" if whole <= most else f", and {describe_bytes(most)}, a quarter of what is free, may be used"
-    told = (
+    words = (
         f"{many} would be {describe_bytes(whole)}{limit}: they are summarised while they are made, and the last "
         f"{last:,} of each chain are kept, {describe_bytes(last * chain_bytes)}."
     )
-    return Retention(summarised=True, last=last, room=min(draws, 2 * last)), told
+    return Retention(summarised=True, last=last, room=min(draws, 2 * last)), words
 
 
 def describe_bytes(size: float) -> str:

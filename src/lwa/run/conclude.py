@@ -39,36 +39,22 @@ def conclude(
     posterior, stats = draws["posterior"], draws["sample_stats"]
     warmup, warmup_stats = (None, None) if outcome.warmup is None else name_draws(run, outcome.warmup)
     found = find_remarks(run, outcome, stats) + find_short_chain_remarks(run, outcome, posterior)
+    summarised = None if outcome.running is None else int(outcome.running.moments.count)
     attributes = {
-        **record_versions(),
-        "seed": settings.seed,
-        "model": run.data.described or None,
-        "target": settings.target.name,
-        "exact": settings.exact,
-        "subset_size": run.subset_size,
-        "rows": run.survey.length,
+        **record_versions(), "seed": settings.seed, "model": run.data.described or None, "target": settings.target.name,
+        "exact": settings.exact, "subset_size": run.subset_size, "rows": run.survey.length,
         "units": "steps" if run.data.ordered else run.data.units_in_words,
         "units_in_all": len(run.data) if run.data.ordered else run.data.available,
-        "fingerprint": run.survey.fingerprint,
-        **record_subsets(run),
-        "precision": np.dtype(problem.dtype).name,
-        "host": run.python_call,
-        "kernel": problem.kernel.describe(outcome.tuning),
+        "fingerprint": run.survey.fingerprint, **record_subsets(run), "precision": np.dtype(problem.dtype).name,
+        "host": run.python_call, "kernel": problem.kernel.describe(outcome.tuning),
         "proposal_variances": problem.kernel.proposal_variances(outcome.tuning),
-        "gaussian_acceptance": run.problem.gaussian_acceptance,
-        "page_moves": problem.page,
-        "cohort_chains": len(run.cohorts[0].chains),
-        **record_costs(outcome, seconds),
-        "infeasible_moves": outcome.infeasible,
-        "stages": dict(stages),  # seconds of each
-        "moves_a_second": round(outcome.rate, 1),
-        "keep": "all" if outcome.running is None else "summary",
-        "draws_summarised": None if outcome.running is None else int(outcome.running.moments.count),
-        "draws_kept": stats["lp"].shape[1],
-        "superchains": run.superchains,
-        "warnings": [*remarks, *run.warned, *found],
-        "settings": run.record(),
-    }
+        "gaussian_acceptance": run.problem.gaussian_acceptance, "page_moves": problem.page,
+        "cohort_chains": len(run.cohorts[0].chains), **record_costs(outcome, seconds),
+        "infeasible_moves": outcome.infeasible, "stages": dict(stages),  # seconds of each
+        "moves_a_second": round(outcome.rate, 1), "keep": "all" if summarised is None else "summary",
+        "draws_summarised": summarised, "draws_kept": stats["lp"].shape[1], "superchains": run.superchains,
+        "warnings": [*remarks, *run.warned, *found], "settings": run.record(),
+    }  # fmt: skip
     for remark in found:
         warn(remark)
     dims, coords = label_axes(model)
@@ -93,32 +79,23 @@ def record_subsets(run: Run) -> dict[str, Any]:
     """Return the attributes that say how subsets were drawn, and what the plan predicted."""
     subsets, plan = run.problem.subsets, run.plan
     return {
-        "epsilon": subsets.epsilon if np.isfinite(subsets.epsilon) else "inf",
-        "leverage": subsets.leverage is not None,
-        "transport": find_transport(run.problem),
-        "informed": subsets.statistic.dimension > 0,
-        "predicted_sd_error": plan.predicted,
-        "random_subset_distance": plan.random_distance,
+        "epsilon": subsets.epsilon if np.isfinite(subsets.epsilon) else "inf", "leverage": subsets.leverage is not None,
+        "transport": find_transport(run.problem), "informed": subsets.statistic.dimension > 0,
+        "predicted_sd_error": plan.predicted, "random_subset_distance": plan.random_distance,
         "subset_refresh_rate": plan.refresh_rate,
         "subset_renewal_moves": plan.renewal if np.isfinite(plan.renewal) else None,
-    }
+    }  # fmt: skip
 
 
 def record_costs(spent: Spent, seconds: float) -> dict[str, Any]:
     """Return the attributes that say what a run cost; `seconds` is the duration of the whole call."""
     before = seconds - spent.seconds
     return {
-        "thinning": spent.thinning,
-        "moves": spent.moves,
-        "tune_moves": spent.tuned,
-        "rows_read": spent.rows_read,
-        "nonfinite_proposals": spent.invalid,
-        "seconds": round(seconds, 3),
-        "sampling_seconds": round(spent.seconds, 3),
-        "clock": shift_clock(spent.clock, before),
-        "tune_clock": shift_clock(spent.tune_clock, before),
+        "thinning": spent.thinning, "moves": spent.moves, "tune_moves": spent.tuned, "rows_read": spent.rows_read,
+        "nonfinite_proposals": spent.invalid, "seconds": round(seconds, 3), "sampling_seconds": round(spent.seconds, 3),
+        "clock": shift_clock(spent.clock, before), "tune_clock": shift_clock(spent.tune_clock, before),
         "stopped": spent.stopped,
-    }
+    }  # fmt: skip
 
 
 def attach_result(fault: BaseException, fit: Result, of_draws: str = "draws") -> BaseException:

@@ -20,9 +20,9 @@ from lwa.run.begin import Run
 from lwa.run.budget import Retention
 
 TUNE_MEMORY = 4096
-"""Moves of tune remembered to choose the thinning, of as many chains as are not yet many."""
+"""Moves of tune remembered to choose the thinning, of at most `MANY_CHAINS` chains."""
 SKETCHED_FROM = 4096
-"""Values of θ, the last ones of tune, by which it is settled how fine cells of a summary are."""
+"""Values of θ, the last ones of tune, that determine the width of a summary's cells."""
 
 
 @dataclass
@@ -79,7 +79,7 @@ def remember_tune(state: RunState, played: Sequence[Moves]) -> None:
 def select_chains(played: Sequence[Moves]) -> Shaped[np.ndarray, "moves chains d"]:
     """Return θ of all chains, or of some from all over them if they are many."""
     chains = sum(done.theta.shape[1] for done in played)
-    if len(played) == 1 and chains > MANY_CHAINS:  # looked for where they are
+    if len(played) == 1 and chains > MANY_CHAINS:  # picked on their device
         return np.asarray(played[0].theta[:, np.arange(MANY_CHAINS) * chains // MANY_CHAINS])
     theta = np.concatenate([done.theta for done in played], axis=1)
     return theta if chains <= MANY_CHAINS else theta[:, np.arange(MANY_CHAINS) * chains // MANY_CHAINS]
@@ -93,12 +93,10 @@ def take_path(state: RunState, moves: int) -> Shaped[np.ndarray, "moves chains d
 
 
 def choose_thinning(path: Shaped[np.ndarray, "moves chains d"], refresh_rate: float, problem: Problem) -> int:
-    """Return the transitions per kept draw: θ's autocorrelation time, or a quarter of what U needs to renew its rows.
-
-    θ follows U, so draws taken within one renewal of U are alike however well θ mixes given U.
-    """
+    """Return the transitions per kept draw: θ's autocorrelation time, or a quarter of U's renewal."""
     if problem.reference is not None:  # calibrated: every U has nearly the same target
         return max(1, round(autocorrelation_time(path)))
+    # θ follows U, so draws taken within one renewal of U are alike however well θ mixes given U.
     subsets = problem.subsets
     renewal = subsets.renewing / refresh_rate if refresh_rate > 0 and subsets.n < len(subsets.rows) else 0.0
     return int(np.ceil(max(autocorrelation_time(path), renewal / 4)))
@@ -116,13 +114,13 @@ def start_recording(state: RunState, run: Run, path: Shaped[np.ndarray, "moves c
 
 
 def can_stay_on_device(run: Run) -> bool:
-    """Return whether draws need not leave the device: they are there, and θ is all there is to them."""
+    """Return whether draws can stay on the device: chains are there, and a draw is θ and nothing else."""
     model = run.data.given
     return run.on_device and not run.problem.kernel.extra() and not model.constrained and model.derived is None
 
 
 def begin_summary(run: Run, path: Shaped[np.ndarray, "moves chains d"]) -> RunningSummary:
-    """Return a summary without draws yet, whose cells are as fine as the end of θ's path says."""
+    """Return a summary without draws, with cells as fine as the end of θ's path requires."""
     some = path.reshape(-1, path.shape[-1])[-SKETCHED_FROM:].astype(np.float64)
     values = stack_scalars(run.data.given.with_derived(some[None]))
     return start_summary(run.settings.chains, *find_scales(values[0]))
@@ -139,10 +137,10 @@ def summarise(state: RunState, run: Run) -> None:
     if not state.retention.summarised or ready == 0:
         return
     if state.running is None:  # there was no tune
-        theta = recorder.between(0, ready - recorder.taken).theta
+        theta = recorder.slice_draws(0, ready - recorder.taken).theta
         state.running = begin_summary(run, np.swapaxes(theta, 0, 1))
     seen = int(state.running.moments.count)
-    new = recorder.between(seen - recorder.taken, ready - recorder.taken)
+    new = recorder.slice_draws(seen - recorder.taken, ready - recorder.taken)
     values = stack_scalars(run.data.given.with_derived(new.theta))
     state.running = update_summary(state.running, np.swapaxes(values, 0, 1))
     if ready - recorder.taken >= 2 * last:  # not each time: what stays is moved
@@ -150,14 +148,14 @@ def summarise(state: RunState, run: Run) -> None:
 
 
 def take_last_draws(state: RunState, run: Run) -> Kept:
-    """Return those draws that stay, of the ones that were asked for."""
+    """Return the draws that the run retains, at most as many as were asked for."""
     if state.recorder is None:
         return blank_kept(run)
     state.recorder.bring_home()
     recorder, ready = state.recorder, min(run.settings.draws, state.draws)
     if not state.retention.summarised or ready == 0:
         return select_draws(recorder, run, run.settings.draws)
-    return recorder.between(max(0, ready - state.retention.last - recorder.taken), ready - recorder.taken)
+    return recorder.slice_draws(max(0, ready - state.retention.last - recorder.taken), ready - recorder.taken)
 
 
 def select_draws(recorder: Recorder, run: Run, most: int) -> Kept:
@@ -166,5 +164,5 @@ def select_draws(recorder: Recorder, run: Run, most: int) -> Kept:
 
 
 def blank_kept(run: Run) -> Kept:
-    """Return no draws, in the shape that draws have."""
+    """Return an empty set of draws with the arrays that draws have."""
     return select_draws(build_recorder(run, 1), run, 0)

@@ -283,10 +283,7 @@ class BlockLength:
     seconds: float = 0.25
 
     def after(self, took: float, moves: int) -> "BlockLength":
-        """Return the next block's length, from the seconds that so many moves took.
-
-        The first ones compile, so it may shrink and grow again.
-        """
+        """Return the next block's length, from the seconds that the last took; since compiling is slow it may grow."""
         fitting = moves * self.seconds / max(took, 1e-6)
         return replace(self, moves=max(1, min(int(fitting), 4 * self.moves)))
 
@@ -331,10 +328,7 @@ def tune(runner: BlockRunner, state: RunState, display: Display, keeper: Keeper 
 
 
 def end_tune(runner: BlockRunner, state: RunState, *, on_disk: bool) -> str:
-    """Freeze the kernels, settle how far draws are apart and what is kept of them.
-
-    Return what is to be said of that, if it depends on the budget.
-    """
+    """Freeze the kernels, choose thinning and retention; return the latter in words if it depends on the budget."""
     run, settings = runner.run, runner.run.settings
     state.tuned, state.tune_clock, runner.clock = runner.position, runner.clock, []
     for cohort in run.cohorts:
@@ -367,7 +361,7 @@ def sample_draws(runner: BlockRunner, state: RunState, display: Display, keeper:
     settings, recorder = runner.run.settings, state.recorder
     assert recorder is not None
     while state.draws < settings.draws:
-        moves = runner.allow(recorder.missing(settings.draws))
+        moves = runner.allow(recorder.count_missing(settings.draws))
         if settings.filling and not moves and state.draws == 0 and runner.may_overrun:
             moves = state.thinning  # a budget that tune has used up buys a draw all the same
         if not moves:
@@ -427,10 +421,7 @@ def keeps_draws(error: BaseException) -> bool:
 
 
 def explain_stop(error: BaseException, kept: str) -> Ended:
-    """Return why a run stopped, and the error itself if it is for the user to see.
-
-    That is if it came from their own function, or from a cluster of theirs that is gone.
-    """
+    """Return why a run stopped, and the error if it came from the user's own function or cluster."""
     what = f"{'no memory was left' if out_of_memory(error) else type(error).__name__} after {kept}: {error}"
     return what, error if is_users_error(error) or isinstance(error, ExecutorError) else None
 

@@ -1,7 +1,4 @@
-"""SubsetPlan: how subsets move for a target. By which statistic, from which rows, how many of them, how transported.
-
-All of it is settled on the chain of subsets alone, before θ exists, so it biases nothing.
-"""
+"""SubsetPlan: how subsets move for a target. It is settled on their chain alone, before θ exists: it biases nothing."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +10,7 @@ from numpy.typing import NDArray
 from lwa.algorithm import Subset
 from lwa.data.data import Data
 from lwa.errors import InputError, warn
-from lwa.run.pilot import Scored, predict_error, predict_excess_sd, score_points
+from lwa.run.pilot import predict_error, predict_excess_sd, score_points
 from lwa.run.settings import Settings
 from lwa.run.windows import SequenceFacts, build_window_chain
 from lwa.subsets.bandwidth import find_epsilon, find_random_distance
@@ -27,7 +24,7 @@ from lwa.targets.reference import Reference
 from lwa.targets.target import Target
 
 EVERY = 4
-"""If subsets are transported all have the same curvature, so θ's law hardly depends on how fast they move, while a new
+"""If subsets are transported, all have the same curvature, so θ's law hardly depends on how fast they move, while a new
 A_U costs more than a move of θ: 5.3 µs per move with every=1, 2.3 with 4 (`benchmarks/choices.py`, n = 100)."""
 RENEWED = 100
 """... and as many rows come in at a time as renew U in so many proposals. Φ plays no part, so all are accepted."""
@@ -62,26 +59,26 @@ class SubsetPlan:
 
     @property
     def in_words(self) -> str:
-        """How subsets are chosen and corrected, for whoever watches."""
-        subsets = self.subsets
+        """How subsets are chosen and corrected."""
+        subsets, expansion = self.subsets, self.target.expansion
         by_statistics = f"Subsets drawn by their statistics, epsilon {subsets.epsilon:.3g}"
-        told = [by_statistics if subsets.statistic.dimension else "Subsets drawn uniformly"]
+        words = [by_statistics if subsets.statistic.dimension else "Subsets drawn uniformly"]
         if subsets.leverage is not None:
-            told.append("rows drawn by leverage")
+            words.append("rows drawn by leverage")
         if subsets.calibration is not None and subsets.calibration.frame is not None:
-            told.append("curvature corrected to that of all rows")
-        if self.target.expansion is not None and self.target.expansion.share is not None:
-            told.append("curvature taken from all rows")
+            words.append("curvature corrected to that of all rows")
+        if expansion is not None and expansion.share is not None:
+            words.append("curvature taken from all rows")
         if self.predicted is not None:
-            told.append(f"sds predicted to be right to {self.predicted:.1%}")
+            words.append(f"sds predicted to be right to {self.predicted:.1%}")
         if np.isfinite(self.renewal):
-            told.append(f"all rows of a subset replaced in {self.renewal:,.0f} steps")
-        return ", ".join(told)
+            words.append(f"all rows of a subset replaced in {self.renewal:,.0f} steps")
+        return ", ".join(words)
 
 
 @dataclass(frozen=True)
 class Planner:
-    """What every trial of a subset size has in common."""
+    """What all trials of a subset size share."""
 
     data: Data
     settings: Settings
@@ -97,9 +94,8 @@ class Planner:
                 self.data, self.settings, n, additive, reference=self.reference, leverage=leverage
             )
         return build_window_chain(
-            self.data, self.settings, n, self.statistic, reference=self.reference, facts=self.facts,
-            every=EVERY,
-        )  # fmt: skip
+            self.data, self.settings, n, self.statistic, reference=self.reference, facts=self.facts, every=EVERY
+        )
 
     def try_size(self, n: int, leverage: Leverage | None, cohorts: Sequence[list[int]]) -> SubsetPlan:
         """Find ε if it was not given, burn every cohort's subsets in, and return the plan for size n."""
@@ -135,19 +131,10 @@ class Planner:
 
 
 def plan_subsets(
-    data: Data,
-    settings: Settings,
-    statistic: SubsetStatistic,
-    *,
-    reference: Reference | None,
-    facts: SequenceFacts | None,
-    cohorts: Sequence[list[int]],
-    rows_per_second: float,
-) -> SubsetPlan:
-    """Settle how subsets move, for chains in these cohorts.
-
-    `statistic` is S once all rows have been seen; `rows_per_second` is the speed of passes, by which a budget bounds n.
-    """
+    data: Data, settings: Settings, statistic: SubsetStatistic, *, reference: Reference | None,
+    facts: SequenceFacts | None, cohorts: Sequence[list[int]], rows_per_second: float,
+) -> SubsetPlan:  # fmt: skip
+    """Return how subsets move, for chains in these cohorts; a budget bounds n by `rows_per_second` of passes."""
     planner = Planner(data, settings, statistic, reference, facts)
     if settings.subset_size is not None:
         return planner.try_size(settings.subset_size, planner.find_leverage(settings.subset_size), cohorts)
@@ -159,7 +146,9 @@ def plan_subsets(
         try:
             leverage = leverage or planner.find_leverage(n)
             pilot = planner.try_size(n, leverage, [list(PILOT_CHAINS)])
-            error = predicted_sd_error(pilot, reference, scored)
+            error = pilot.predicted
+            if error is None:
+                error = predict_error(pilot.subsets, pilot.target, pilot.firsts[0][1], reference, scored)
             if error <= settings.calibration.tolerance or last:
                 return replace(planner.try_size(n, leverage, cohorts), predicted=error)
         except InputError:  # so few rows cannot work at all
@@ -181,13 +170,6 @@ def list_sizes(data: Data, settings: Settings, rows_per_second: float) -> Iterat
     yield most, True
 
 
-def predicted_sd_error(pilot: SubsetPlan, reference: Reference, scored: Scored) -> float:
-    """Return by how much sds are predicted to be off with the subsets of a plan."""
-    if pilot.predicted is not None:
-        return pilot.predicted
-    return predict_error(pilot.subsets, pilot.target, pilot.firsts[0][1], reference, scored)
-
-
 def count_affordable_rows(settings: Settings, N: int, rows_per_second: float) -> float:
     """Return the largest n with which the draws fit half the budget, at the speed of the passes made so far."""
     moves = settings.chains * (settings.tune + 2 * (1000 if settings.filling else settings.draws))
@@ -204,22 +186,16 @@ def is_second_order(data: Data, settings: Settings) -> bool:
 
 
 def build_target(data: Data, settings: Settings, n: int, reference: Reference | None) -> Target:
-    """Return what θ is scored by, given subsets of size n."""
-    expansion = None
-    if reference is not None:
-        expansion = build_expansion(reference, second_order=is_second_order(data, settings))
+    """Return the target of θ given subsets of size n."""
+    second_order = is_second_order(data, settings)
+    expansion = None if reference is None else build_expansion(reference, second_order=second_order)
     return Target(data.model, settings.target.power(n, data.scored), expansion)
 
 
 def build_subset_chain(
-    data: Data,
-    settings: Settings,
-    n: int,
-    statistic: AdditiveStatistic,
-    *,
-    reference: Reference | None,
+    data: Data, settings: Settings, n: int, statistic: AdditiveStatistic, *, reference: Reference | None,
     leverage: Leverage | None,
-) -> SubsetChain:
+) -> SubsetChain:  # fmt: skip
     """Return the chain of subsets of n rows or groups, ε apart."""
     calibration, reach, N = None, np.inf, len(data.full)
     move, options = settings.subset_move or Swap(1), settings.calibration
@@ -232,21 +208,14 @@ def build_subset_chain(
             move = Swap(1 if statistic.dimension else count_exchanged_rows(n, N), every=EVERY)
         if not expanded:
             calibration = calibrate(data.model, reference, options.power(n, data.scored), transport=transport)
+    page = count_page_proposals(
+        data.full, move, n, statistic=statistic.dimension, d=data.model.dimension, calibration=calibration,
+        chains=settings.chains,
+    )  # fmt: skip
     return SubsetChain(
-        rows=data.full,
-        statistic=statistic,
-        move=move,
-        weight=settings.subset_weight,
-        epsilon=settings.epsilon or 1.0,
-        n=n,
-        seed=settings.seed,
-        page=count_page_proposals(
-            data.full, move, n, statistic=statistic.dimension, d=data.model.dimension, calibration=calibration,
-            chains=settings.chains,
-        ),
-        calibration=calibration,
-        leverage=None if leverage is None else leverage.cut(n),
-        reach=reach,
+        rows=data.full, statistic=statistic, move=move, weight=settings.subset_weight, epsilon=settings.epsilon or 1.0,
+        n=n, seed=settings.seed, page=page, calibration=calibration,
+        leverage=None if leverage is None else leverage.cut(n), reach=reach,
     )  # fmt: skip
 
 
@@ -256,7 +225,7 @@ def count_exchanged_rows(n: int, N: int) -> int:
 
 
 def require_room(data: Data, settings: Settings) -> None:
-    """Refuse, before any pass over the rows, so many parameters that subsets cannot carry their curvature along."""
+    """Raise, before any pass over the rows, if there are too many parameters for subsets to carry their curvature."""
     d, N, move, options = data.model.dimension, data.available, settings.subset_move, settings.calibration
     n = data.slots(settings.subset_size or SMALLEST_SIZE)
     fixed = move is not None and move.replaced(n) == 0
@@ -272,12 +241,9 @@ def require_room(data: Data, settings: Settings) -> None:
 
 
 def require_definite(distance: NDArray[np.float64], n: int, N: int) -> None:
-    """Refuse subsets whose curvature is so far from that of all rows that it need not be positive definite.
-
-    Distances fall like 1/√n, so this tells which n would do.
-    """
+    """Raise if a subset's curvature is so far from that of all rows that it need not be positive definite."""
     if (worst := float(distance.max())) >= 1.0:
-        enough = min(N, int(np.ceil(n * (worst / 0.5) ** 2)))
+        enough = min(N, int(np.ceil(n * (worst / 0.5) ** 2)))  # distances fall like 1/√n
         raise InputError(
             f"subset_size={n} is too small for the calibrated target: a subset's curvature differs from that of all "
             f"rows by {worst:.2g} of it, and must differ by less than 1. Pass subset_size={enough}, or less epsilon."

@@ -86,7 +86,7 @@ def survey_rows(data: Data, settings: Settings, display: Display) -> tuple[Surve
 
 
 def require_kernel(data: Data, settings: Settings) -> None:
-    """Refuse, before any pass over the rows, a kernel that does not fit the model."""
+    """Raise, before any pass over the rows, if the kernel does not fit the model."""
     if settings.kernel is None:
         return
     kernel = settings.kernel.bind(data.model)
@@ -127,13 +127,12 @@ def locate(data: Data, settings: Settings, starts: Starts | None, display: Displ
 
 
 def require_calibration(data: Data, settings: Settings) -> None:
-    """Refuse, before any costly pass, a model or a size for which there is no calibrated target."""
-    options = settings.calibration
-    if options is None:
+    """Raise, before any costly pass, if there is no calibrated target for the model or its size."""
+    if (options := settings.calibration) is None:
         return
     if options.transport == "second_order" and (data.ordered or data.model.in_python):
         what = "ordered rows" if data.ordered else "a model that is not JAX"
-        raise InputError(f"transport='second_order' is not there for {what}. Leave it out, or pass transport=True.")
+        raise InputError(f"transport='second_order' is not available for {what}. Leave it out, or pass transport=True.")
     if not data.model.in_python:
         require_derivatives(data.model, data.full.take(np.zeros(1, np.int64)))
     require_room(data, settings)

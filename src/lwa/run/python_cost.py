@@ -1,4 +1,4 @@
-"""What a model in Python asks of the settings, and what it will cost: both are said before anything long begins."""
+"""Check the settings of a model in Python, and report what the run will cost before anything long begins."""
 
 import time
 
@@ -14,17 +14,17 @@ from lwa.run.settings import Settings
 from lwa.user.progress import Display
 
 TIMED_CALLS, TIMED_SECONDS = 5, 0.1
-"""Calls of a model in Python that are timed, at the most, and for how long."""
+"""At most so many calls of a model in Python are timed, for so long."""
 OWN_SECONDS = 2e-4
-"""What lwa itself takes per move and chain of such a model (two cores, calibrated, n = 100, four chains)."""
+"""Seconds that lwa itself takes per move and chain of such a model (two cores, calibrated, n = 100, four chains)."""
 PASSES_TO_THE_MODE = 4
-"""Passes over all rows that the calibrated target takes at first, to say what a model in Python will cost."""
+"""Passes over all rows that the calibrated target takes at first, to forecast the cost of a model in Python."""
 
 
 def time_python_model(
     data: Data, settings: Settings, starts: list[Float64[np.ndarray, " d"]] | None, display: Display
 ) -> float:
-    """Refuse settings that a model in Python cannot have, say what the run will cost, and return µs per call."""
+    """Raise if settings do not suit a model in Python; report what the run will cost, and return µs per call."""
     model = data.model
     assert isinstance(model, PythonModel)
     if settings.precision == "float32":

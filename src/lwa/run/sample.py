@@ -5,7 +5,6 @@ import os
 import time
 import warnings
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,8 @@ from lwa.models.model import Model, Unbound, require_model
 from lwa.result.result import Result
 from lwa.run.begin import Run, read_starts
 from lwa.run.checkpoints import kept_runs
-from lwa.run.checkpoints.keeper import Folder
 from lwa.run.conclude import attach_result, conclude
-from lwa.run.loop import Outcome, carry_out
+from lwa.run.loop import carry_out
 from lwa.run.prepare import prepare
 from lwa.run.settings import (
     BudgetOption,
@@ -33,7 +31,7 @@ from lwa.run.settings import (
     TargetOption,
     WeightOption,
 )
-from lwa.user.progress import Display, Stopwatch, open_display
+from lwa.user.progress import Display, open_display
 
 NOT_KEPT = ("model", "data", "initvals", "progress", "executor")
 """Arguments of `sample` that a checkpoint does not store."""
@@ -162,16 +160,9 @@ def sample(
 
 @full_precision()
 def run_stages(
-    model: Model | Unbound,
-    data: object,
-    asked: dict[str, Any],
-    initvals: PyTree[Any],
-    *,
-    progress: bool | Display,
-    executor: Executor | None = None,
-    begun: kept_runs.Begun | None = None,
-    fresh: kept_runs.Fresh = kept_runs.FRESH,
-) -> Result:
+    model: Model | Unbound, data: object, asked: dict[str, Any], initvals: PyTree[Any], *, progress: bool | Display,
+    executor: Executor | None = None, begun: kept_runs.Begun | None = None, fresh: kept_runs.Fresh = kept_runs.FRESH,
+) -> Result:  # fmt: skip
     """Run all stages, from a checkpoint if `begun` is one."""
     require_model(model)
     if executor is not None:
@@ -204,36 +195,18 @@ def run_stages(
         finally:
             for cohort in run.cohorts:
                 cohort.close()
-    end = Ending(run, outcome, keeper, remarks, began=began, stages=display.stages)
-    if outcome.fault is not None:
-        raise end.attach_result(outcome.fault)
-    return end.build_result()
 
+    def build_result() -> Result:
+        fit = conclude(run, outcome, time.monotonic() - began, display.stages.record, remarks)
+        with display.stages("saving"):
+            return fit if keeper is None else kept_runs.finish_folder(keeper, fit)
 
-@dataclass(frozen=True)
-class Ending:
-    """A run that is over, from which its result is made."""
-
-    run: Run
-    outcome: Outcome
-    keeper: Folder | None
-    remarks: list[str]  # warnings from resuming
-    began: float
-    stages: Stopwatch
-
-    def build_result(self) -> Result:
-        """Return the result, saved if the run is kept on disk."""
-        seconds = time.monotonic() - self.began
-        fit = conclude(self.run, self.outcome, seconds, self.stages.record, self.remarks)
-        with self.stages("saving"):
-            return fit if self.keeper is None else kept_runs.finish_folder(self.keeper, fit)
-
-    def attach_result(self, fault: BaseException) -> BaseException:
-        """Return what the user's function raised, with the draws made before; warnings are only stored with them."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            kept = self.build_result()
-        return add_advice(attach_result(fault, kept, self.run.settings.of_draws), self.run)
+    if outcome.fault is None:
+        return build_result()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # warnings would hide what the user's function raised; the result holds them
+        fit = build_result()
+    raise add_advice(attach_result(outcome.fault, fit, settings.of_draws), run)
 
 
 def add_advice(fault: BaseException, run: Run) -> BaseException:

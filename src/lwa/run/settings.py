@@ -19,7 +19,7 @@ from lwa.targets.target import Calibrated, Powered, TargetChoice, as_target
 from lwa.user.validate import is_real, require_bool, require_one_of, require_whole
 
 KEPT_BYTES = 2**26
-"""What draws may take that `draws="auto"` keeps, in float64: 200,000 per chain of four with ten parameters."""
+"""Size of the draws that `draws="auto"` keeps, in float64: 200,000 per chain for four chains and ten parameters."""
 PRECISIONS = ["auto", "float32", "float64"]
 KEEPING = ["auto", "all", "summary"]
 
@@ -59,7 +59,7 @@ class Settings:
 
     @classmethod
     def check(cls, given: Mapping[str, Any], *, ordered: bool) -> "Settings":
-        """Return the settings, or refuse what cannot be meant."""
+        """Return the settings, or raise if one is invalid."""
         target, falls_back = as_target(given["target"])
         calibrated = isinstance(target, Calibrated)
         move = as_move(given["subset_move"], ordered=ordered)
@@ -68,7 +68,7 @@ class Settings:
         size = as_count("subset_size", given["subset_size"], example=1000)
         if size is None and not calibrated:
             raise InputError(
-                f"subset_size='auto' needs a target that can tell how far off it is, not target={target.name!r}. "
+                f"subset_size='auto' needs a target whose error can be predicted, not target={target.name!r}. "
                 "Pass target='calibrated', or subset_size=1000, for example."
             )
         draws = read_draws(given["draws"], given["budget"])
@@ -109,23 +109,23 @@ class Settings:
         return self.target if isinstance(self.target, Calibrated) else None
 
     def require_move_fits(self) -> None:
-        """Refuse a move that exchanges more than a subset holds."""
+        """Raise if the move exchanges more rows than a subset holds."""
         if self.subset_size is not None and self.subset_move is not None:
             self.subset_move.replaced(self.subset_size)
 
     @property
     def of_draws(self) -> str:
-        """How many draws were asked for, in words that follow the number of those that are there."""
+        """Words that follow a number of draws: "of 1000 draws"."""
         return "draws" if self.filling else f"of {self.draws} draws"
 
     def record(self, subset_size: int, kernel: Kernel) -> dict[str, Any]:
         """Return all settings as JSON, with what was chosen; the same settings give the same record everywhere."""
         unrecorded = ("filling", "checkpoint", "falls_back")
-        told = {name: as_plain(value) for name, value in vars(self).items() if name not in unrecorded}
+        record = {name: as_plain(value) for name, value in vars(self).items() if name not in unrecorded}
         if as_plain(self.target) == as_plain(type(self.target)()):
-            told["target"] = self.target.name
-        told |= {"subset_size": subset_size, "kernel": as_plain(kernel)}
-        return told | ({"draws": "auto"} if self.filling else {})
+            record["target"] = self.target.name
+        record |= {"subset_size": subset_size, "kernel": as_plain(kernel)}
+        return record | ({"draws": "auto"} if self.filling else {})
 
 
 def as_folder(checkpoint: object) -> Path | None:
@@ -147,10 +147,8 @@ def as_plain(value: object) -> object:
     if isinstance(value, int | float | str | None):
         return value
     if is_dataclass(value):
-        held = ", ".join(
-            f"{field.name}={as_plain(getattr(value, field.name))}" for field in fields(value) if field.repr
-        )
-        return f"{type(value).__name__}({held})"
+        held = [f"{field.name}={as_plain(getattr(value, field.name))}" for field in fields(value) if field.repr]
+        return f"{type(value).__name__}({', '.join(held)})"
     return getattr(value, "__qualname__", None) or repr(value)
 
 

@@ -1,4 +1,4 @@
-"""S on its way through all rows: the statistic by which subsets are compared with them, and the survey beside it."""
+"""Gather S, the statistic by which subsets are compared with all rows, in the pass that surveys them."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ from lwa.summaries.summary import NO_STATISTIC, OverGroups, SubsetStatistic, Sum
 def gather_statistic(
     data: Data, settings: Settings, summary: Summary, progress: Callable[[int], None]
 ) -> tuple[Survey, SubsetStatistic]:
-    """Survey all rows and gather S on the way; curvature is found at the reference, later."""
+    """Return the survey of all rows, and S gathered in the same pass; curvature is found later, at the reference."""
     if isinstance(summary, WindowSummary):
         column = load_column(data.rows, summary.column, summary.asked, data.series.order)
         found = WindowColumn(summary.prepare(column, data.series.offsets[1:]), column)

@@ -50,10 +50,7 @@ class SequenceFacts:
 def learn_sequence(
     data: Data, reference: Reference, settings: Settings, options: Calibrated, display: Display
 ) -> tuple[Data, Reference, SequenceFacts]:
-    """Measure how long the model remembers at θ̂, and sum up what its steps say there.
-
-    If it remembers longer than passes over all rows looked back, these look back further and θ̂ is found again.
-    """
+    """Measure how long the model remembers at θ̂, and compute running sums. If passes looked back less, find θ̂ again."""
     looked_back, N = data.lead_in, len(data.rows)
     data, memory = extend_lead_in(data, reference.theta, reference.factor)
     if data.lead_in > looked_back and options.reference is None:
@@ -77,40 +74,32 @@ def learn_sequence(
 
 
 def warn_of_long_memory(facts: SequenceFacts, data: Data, settings: Settings, n: int) -> list[str]:
-    """Warn of a model that remembers longer than windows, or segments of a pass, look back; return the warnings.
-
-    If windows are transported their own start does not matter: gradient and curvature are corrected as they are.
-    """
+    """Warn of a model that remembers longer than windows, or segments of a pass, look back; return the warnings."""
     N, options = len(data.rows), settings.calibration
     asked = settings.subset_move.lead_in if isinstance(settings.subset_move, Window) else "auto"
-    told = []
+    remarks = []
     if not facts.memory.forgets(SEGMENT * data.lead_in, N, PASS_SHIFT):
-        told.append(
+        remarks.append(
             f"After {data.lead_in:,} steps the model still remembers where it was started, so that sums over all "
             "rows, which are taken over segments, are not those of the whole series. Draws and certificate are of a "
-            "posterior that forgets by then: give the parameters that make for so long a memory a prior against it."
+            "posterior that forgets by then: give the parameters that cause so long a memory a prior against it."
         )
+    # A transported window's start does not matter: its gradient and curvature are corrected as they are.
     untransported = options is not None and options.transport is False
     if untransported and not isinstance(asked, str) and asked < (enough := facts.memory.lead_in(n, N)):
-        told.append(
+        remarks.append(
             f"lead_in={asked} is shorter than the model remembers, and with transport=False windows are biased by "
             f"their start. Pass lead_in={enough}, or 'auto'."
         )
-    for remark in told:
+    for remark in remarks:
         warn(remark)
-    return told
+    return remarks
 
 
 def build_window_chain(
-    data: Data,
-    settings: Settings,
-    n: int,
-    statistic: SubsetStatistic,
-    *,
-    reference: Reference | None,
-    facts: SequenceFacts | None,
-    every: int,
-) -> WindowChain:
+    data: Data, settings: Settings, n: int, statistic: SubsetStatistic, *, reference: Reference | None,
+    facts: SequenceFacts | None, every: int,
+) -> WindowChain:  # fmt: skip
     """Return the chain of windows of n steps, ε apart; `every` is how seldom a transported window moves."""
     move, calibration = settings.subset_move or Window(), None
     lead_in = choose_lead_in(settings.subset_move, data, n, facts)
@@ -123,28 +112,14 @@ def build_window_chain(
         if settings.subset_move is None and transport:
             move = Window(every=every)
         calibration = calibrate(data.model, reference, options.power(n, data.scored), transport=transport)
+    page = count_page_proposals(
+        rows, move, 1, statistic=statistic.dimension, d=data.model.dimension, calibration=calibration,
+        chains=settings.chains,
+    )  # fmt: skip
     return WindowChain(
-        rows=rows,
-        statistic=own,
-        move=move,
-        weight=settings.subset_weight,
-        epsilon=settings.epsilon or 1.0,
-        n=1,
-        seed=settings.seed,
-        page=count_page_proposals(
-            rows,
-            move,
-            1,
-            statistic=statistic.dimension,
-            d=data.model.dimension,
-            calibration=calibration,
-            chains=settings.chains,
-        ),
-        calibration=calibration,
-        steps=n,
-        sums=sums,
-        column=column,
-    )
+        rows=rows, statistic=own, move=move, weight=settings.subset_weight, epsilon=settings.epsilon or 1.0, n=1,
+        seed=settings.seed, page=page, calibration=calibration, steps=n, sums=sums, column=column,
+    )  # fmt: skip
 
 
 def choose_lead_in(move: Move | None, data: Data, n: int, facts: SequenceFacts | None) -> int:

@@ -30,18 +30,14 @@ def describe_identity(run: Run) -> dict[str, Any]:
     probes = draw_probes(model, run.settings.seed)
     settings = {name: value for name, value in run.record().items() if name not in MAY_DIFFER}
     return {
-        "rows": run.survey.length,
-        "fingerprint of the data": run.survey.fingerprint,
+        "rows": run.survey.length, "fingerprint of the data": run.survey.fingerprint,
         "model": find_likelihood(model).identify(rows.take(np.zeros(1, np.int64))),
         "start, and probes around it": probes.tolist(),
-        "log densities": compute_log_densities(model, rows, probes).tolist(),
-        **settings,
-        "cohort_chains": len(run.cohorts[0].chains),
-        "precision in use": np.dtype(run.problem.dtype).name,
-        "lwa": version("lwa"),
-        **{name: version(name) for name in ("jax", "jaxlib", "numpy")},
+        "log densities": compute_log_densities(model, rows, probes).tolist(), **settings,
+        "cohort_chains": len(run.cohorts[0].chains), "precision in use": np.dtype(run.problem.dtype).name,
+        "lwa": version("lwa"), **{name: version(name) for name in ("jax", "jaxlib", "numpy")},
         PROCESSOR: find_processor(),
-    }
+    }  # fmt: skip
 
 
 def require_same_run(then: dict[str, Any], run: Run, folder: Path) -> list[str]:

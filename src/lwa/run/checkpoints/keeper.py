@@ -114,18 +114,15 @@ class Folder:
         """Write the last state and return all draws: views of their file, or copies if the disk is full."""
         try:
             self.write_state(runner, state)
-            if state.retention.summarised:
-                return name_variables(self.run, take_last_draws(state, self.run))
-            return self.stream.variables()
         except RunFolderError as error:
             self.failed = str(error)
-            if state.retention.summarised:
-                return name_variables(self.run, take_last_draws(state, self.run))
-            there, left = self.stream.variables(), self._count_ready(state)
-            if left == 0:
-                return there
-            here = self._take_first(state, left)
-            return {name: np.concatenate([values, here[name]], axis=1) for name, values in there.items()}
+        if state.retention.summarised:
+            return name_variables(self.run, take_last_draws(state, self.run))
+        stored, left = self.stream.variables(), self._count_ready(state)
+        if left == 0:
+            return stored
+        unwritten = self._take_first(state, left)
+        return {name: np.concatenate([values, unwritten[name]], axis=1) for name, values in stored.items()}
 
     def write_state(self, runner: BlockRunner, state: RunState) -> None:
         """Write the new draws, then the state, which says how many of them count.
@@ -140,10 +137,10 @@ class Folder:
                 self.number += 1
                 (self.path / MANIFEST).unlink(missing_ok=True)  # of the run as it was when it last stopped
         except OSError as error:
-            resume = f"lwa.resume({str(self.path)!r}, model, data)"
+            resume = f"Make room, then lwa.resume({str(self.path)!r}, model, data) goes on from the one before."
             raise RunFolderError(
                 f"Cannot write a checkpoint to {self.path}: {error.strerror or error}. "
-                + (f"Make room, then {resume} goes on from the one before." if self.number else "Pass another folder.")
+                + (resume if self.number else "Pass another folder.")
             ) from error
 
     def _write_draws(self, state: RunState) -> None:
@@ -162,7 +159,7 @@ class Folder:
     def _take_first(self, state: RunState, draws: int) -> dict[str, NDArray[Any]]:
         """Return the first `draws` draws in memory, by "group/name"."""
         assert state.recorder is not None
-        return name_variables(self.run, state.recorder.between(0, draws))
+        return name_variables(self.run, state.recorder.slice_draws(0, draws))
 
     def _pack(self, runner: BlockRunner, state: RunState) -> tuple[dict[str, Any], Arrays]:
         """Return everything that resuming needs: what JSON holds, and arrays."""
@@ -197,7 +194,7 @@ def pack_recorder(recorder: Recorder, name: str, arrays: Arrays) -> None:
     arrays[f"{name}/counts"] = recorder.counts
     arrays[f"{name}/taken"] = np.array(recorder.taken)
     if recorder.counts.max() > recorder.taken:
-        pack_leaves(name, recorder.all(), arrays)
+        pack_leaves(name, recorder.get_all(), arrays)
 
 
 def unpack_recorder(recorder: Recorder, name: str, arrays: Arrays, run: Run) -> None:
@@ -220,7 +217,7 @@ def unpack_summary(state: RunState, arrays: Arrays, run: Run) -> RunningSummary 
     if not state.retention.summarised or "running.0" not in arrays:
         return None
     like = begin_summary(run, np.zeros((1, 1, run.problem.target.model.dimension)))
-    running = jax.tree.map(np.array, unpack_leaves("running", like, arrays))
+    running: RunningSummary = jax.tree.map(np.array, unpack_leaves("running", like, arrays))
     require_same_shapes(running, like)
     return running
 

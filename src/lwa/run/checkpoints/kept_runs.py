@@ -183,14 +183,10 @@ def describe_run(run: Run) -> dict[str, Any]:
     """Return what `lwa.load` needs to read a run that is not over."""
     dims, coords = label_axes(run.data.given)
     attributes = {
-        "inference_library": "lwa",
-        "inference_library_version": version("lwa"),
-        "seed": run.settings.seed,
-        "target": run.settings.target.name,
-        "subset_size": run.subset_size,
-        "rows": run.survey.length,
+        "inference_library": "lwa", "inference_library_version": version("lwa"), "seed": run.settings.seed,
+        "target": run.settings.target.name, "subset_size": run.subset_size, "rows": run.survey.length,
         "settings": run.record(),
-    }
+    }  # fmt: skip
     return {"attributes": attributes, "dims": dims, "coords": coords}
 
 

@@ -52,25 +52,19 @@ def read_facts(folder: Path) -> dict[str, str]:
     if head is None:
         raise RunFolderError(f"{folder} holds no checkpoint of a run. Pass the folder of one.")
     with report_foreign_state(folder):
-        return describe_facts(folder, head)
-
-
-def describe_facts(folder: Path, head: dict[str, Any]) -> dict[str, str]:
-    """Return what a state says of a run, and the time left if the run is going on."""
-    asked, draws, wanted = head["description"]["asked"]["arguments"], head["draws"], head["wanted"]
-    running = is_running(folder)
-    facts = {"state": describe_state(folder, head, running=running)}
-    if head["tuned"] is None:
-        facts["tune"] = f"{head['position']:,} of {asked['tune']:,} steps"
-    else:
-        facts["draws per chain"] = f"{draws:,}" + (f" of {wanted:,}" if isinstance(wanted, int) else "")
-    if head["stream"]["draws"] >= 8:
-        facts |= measure_mixing(folder, head)
-    facts["subset changes"] = f"{head['refreshed'] / max(1, head['transitions']):.2f} of proposals accepted"
-    facts["seconds"] = f"{head['seconds']:.0f}"
-    if running and (left := estimate_seconds_left(head)) < float("inf"):
-        facts["time left"] = f"about {max(0.0, left):.0f} s"
-    return facts
+        asked, wanted, running = head["description"]["asked"]["arguments"], head["wanted"], is_running(folder)
+        facts = {"state": describe_state(folder, head, running=running)}
+        if head["tuned"] is None:
+            facts["tune"] = f"{head['position']:,} of {asked['tune']:,} steps"
+        else:
+            facts["draws per chain"] = f"{head['draws']:,}" + (f" of {wanted:,}" if isinstance(wanted, int) else "")
+        if head["stream"]["draws"] >= 8:
+            facts |= measure_mixing(folder, head)
+        facts["subset changes"] = f"{head['refreshed'] / max(1, head['transitions']):.2f} of proposals accepted"
+        facts["seconds"] = f"{head['seconds']:.0f}"
+        if running and (left := estimate_seconds_left(head)) < float("inf"):
+            facts["time left"] = f"about {max(0.0, left):.0f} s"
+        return facts
 
 
 def estimate_seconds_left(head: dict[str, Any]) -> float:
