@@ -169,7 +169,7 @@ def test_there_is_no_cycle():
 MAY_IMPORT = {
     "errors": "",
     "user": "errors",
-    "backend": "errors",
+    "backend": "user",
     "storage": "errors user",
     "executors": "errors",
     "rows": "errors user storage executors",

@@ -17,10 +17,7 @@ UNKNOWN_DISK_SPEED = 200e6
 
 
 def measure_disk_speed(files: Sequence[Path]) -> float:
-    """Return the bytes per second that the disk delivers, measured on the end of the largest file.
-
-    The system drops that part from its page cache first, so that the disk is measured and not the memory.
-    """
+    """Return the bytes per second of the disk, read at the end of the largest file after its page cache is dropped."""
     largest = max(files, key=lambda path: path.stat().st_size, default=None)
     if largest is None or not hasattr(os, "posix_fadvise"):
         return UNKNOWN_DISK_SPEED
@@ -37,13 +34,18 @@ def measure_disk_speed(files: Sequence[Path]) -> float:
         os.close(handle)
 
 
+def read_reported_memory(report: str, name: str, *, unknown: float) -> float:
+    """Return the bytes that a file in /proc reports under a name; `unknown` if the system has no such file."""
+    try:
+        return 1024.0 * int(Path(report).read_text().split(f"{name}:")[1].split()[0])
+    except OSError:
+        return unknown
+
+
 def read_free_memory() -> float:
     """Return the bytes that the system could still give, page cache included; infinite if it does not report them."""
-    try:
-        report = Path("/proc/meminfo").read_text()
-    except OSError:
-        return float("inf")
-    return min(1024.0 * int(report.split("MemAvailable:")[1].split()[0]), read_cgroup_memory(CGROUP_FOLDER))
+    available = read_reported_memory("/proc/meminfo", "MemAvailable", unknown=float("inf"))
+    return min(available, read_cgroup_memory(CGROUP_FOLDER))
 
 
 def read_cgroup_memory(folder: Path) -> float:
@@ -56,15 +58,6 @@ def read_cgroup_memory(folder: Path) -> float:
         return float("inf")
 
 
-def read_anonymous_memory() -> float:
-    """Return the bytes that this process holds, mapped files apart; 0 if the system does not report them."""
-    try:
-        report = Path("/proc/self/status").read_text()
-    except OSError:
-        return 0.0
-    return 1024.0 * int(report.split("RssAnon:")[1].split()[0])
-
-
 class PeakMemory(threading.Thread):
     """A thread that records the most anonymous memory of this process, sampled a hundred times per second."""
 
@@ -75,7 +68,11 @@ class PeakMemory(threading.Thread):
     def run(self) -> None:
         """Sample until the `with` block ends."""
         while not self.over.wait(0.01):
-            self.bytes = max(self.bytes, read_anonymous_memory())
+            self.sample()
+
+    def sample(self) -> None:
+        """Read the anonymous memory of this process: what it holds, mapped files apart."""
+        self.bytes = max(self.bytes, read_reported_memory("/proc/self/status", "RssAnon", unknown=0.0))
 
     def __enter__(self) -> Self:
         """Start to sample."""
@@ -86,4 +83,4 @@ class PeakMemory(threading.Thread):
         """Sample a last time, and stop."""
         self.over.set()
         self.join()
-        self.bytes = max(self.bytes, read_anonymous_memory())
+        self.sample()

@@ -6,24 +6,17 @@ of a function and of every function of lwa that it calls.
 
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, partial
 from types import FunctionType
 from typing import Any
 
 
 def jit_compile[F: Callable[..., object]](function: F) -> F:
-    """Return a twin of the function that Numba compiles at its first call. It releases Python's lock while it runs.
-
-    If that is safe (`may_cache`), the compiled code stays on disk for the next process.
-    """
+    """Return a twin that Numba compiles at its first call, kept on disk if `may_cache`; it releases the GIL."""
     assert isinstance(function, FunctionType)
     twin: F = (_compile_twin if function.__closure__ else _compile_once)(function)  # keep no closure: it may hold data
     return twin
-
-
-@cache
-def _compile_once(function: FunctionType) -> Any:
-    return _compile_twin(function)
 
 
 def _compile_twin(function: FunctionType) -> Any:
@@ -35,11 +28,12 @@ def _compile_twin(function: FunctionType) -> Any:
     twin.__qualname__, twin.__module__ = function.__qualname__, function.__module__
     compile_twin = partial(numba.njit, twin, nogil=True, error_model="numpy")  # x/0 gives inf, which is refused later
     if may_cache(function):
-        try:
+        with suppress(RuntimeError):  # no folder to write to
             return compile_twin(cache=True)
-        except RuntimeError:  # no folder to write to
-            pass
     return compile_twin()
+
+
+_compile_once = cache(_compile_twin)
 
 
 def find_callees(function: FunctionType) -> dict[str, FunctionType]:
@@ -67,10 +61,7 @@ def may_cache(function: FunctionType) -> bool:
 
 
 def compile_summary(function: Callable[..., object]) -> tuple[Any, bool] | str:
-    """Compile a user's function of a float64 vector; return it, and whether it returns a vector rather than a number.
-
-    If Numba cannot compile it, return the reason as text.
-    """
+    """Compile a user's function of a float64 vector. Return it and whether it returns a vector; or why it fails."""
     import numba
 
     try:

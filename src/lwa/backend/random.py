@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from lwa.errors import InputError
+from lwa.user.validate import require_whole
 
 
 class Purpose(IntEnum):
@@ -45,9 +45,7 @@ def as_seed(seed: object) -> int:
     """Return the seed, a whole number ≥ 0; a fresh one if None."""
     if seed is None:
         return secrets.randbits(63)
-    if isinstance(seed, int | np.integer) and not isinstance(seed, bool) and seed >= 0:
-        return int(seed)
-    raise InputError(f"seed={seed!r} must be a whole number >= 0, or None for a fresh one. Pass seed=1, for example.")
+    return require_whole("seed", seed, least=0, example=1, also=", or None for a fresh one")
 
 
 def generator(seed: int, purpose: Purpose, chain: int, page: int = 0) -> np.random.Generator:

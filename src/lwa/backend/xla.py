@@ -48,11 +48,9 @@ def program[**P, R](
         @cache
         def compile_once() -> Callable[P, R]:
             return jax.jit(
-                function,
-                static_argnames=static_argnames,
-                donate_argnames=donate_argnames,
+                function, static_argnames=static_argnames, donate_argnames=donate_argnames,
                 compiler_options=find_cpu_options(),
-            )
+            )  # fmt: skip
 
         @wraps(function)
         def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -65,10 +63,7 @@ def program[**P, R](
 
 @cache
 def find_cpu_options() -> dict[str, str | int] | None:
-    """Return the options for a CPU; None on an accelerator, or if this version of XLA does not know them.
-
-    They change the speed of a program, never its results.
-    """
+    """Return the options for a CPU, which change speed, never results; None on an accelerator or if unknown to XLA."""
     if accelerated():
         return None
     try:

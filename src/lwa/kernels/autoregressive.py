@@ -175,11 +175,8 @@ class Autoregressive(MetropolisKernel):
         walk = WALK.steer(tuning.walk, noise.of_walk, info, jnp.where(walks, gain, 0.0))
         proposals = jnp.minimum(tuning.proposals + 1.0, ENOUGH_PROPOSALS)
         surprise = info.acceptance.astype(tuning.acceptance.dtype) - tuning.acceptance
-        acceptance, proposals = choose(
-            (gain > 0) & ~walks,
-            (tuning.acceptance + surprise / proposals, proposals),
-            (tuning.acceptance, tuning.proposals),
-        )
+        new, old = (tuning.acceptance + surprise / proposals, proposals), (tuning.acceptance, tuning.proposals)
+        acceptance, proposals = choose((gain > 0) & ~walks, new, old)
         return tuning._replace(walk=walk, acceptance=acceptance, proposals=proposals)
 
     def adapt(self, tuning: Tuning, path: Array, moves: Array) -> Tuning:

@@ -102,10 +102,8 @@ class Blockwise(MetropolisKernel):
         names = list(model.shapes)
         blocks = [(name,) for name in names] if self.blocks is None else self.blocks
         require_partition(blocks, names)
-        ends = np.cumsum([int(np.prod(shape)) for shape in model.shapes.values()])
-        entries = {
-            name: range(end - int(np.prod(model.shapes[name])), end) for name, end in zip(names, ends, strict=True)
-        }
+        sizes = [int(np.prod(shape)) for shape in model.shapes.values()]
+        entries = {name: range(end - size, end) for name, size, end in zip(names, sizes, np.cumsum(sizes), strict=True)}
         groups: dict[int, list[tuple[int, ...]]] = {}
         for block in blocks:
             found = tuple(int(entry) for name in block for entry in entries[name])
@@ -175,13 +173,11 @@ class Blockwise(MetropolisKernel):
         for layout, group in zip(self._layouts(), tuning.groups, strict=True):
             learnt = partial(learn_block, moves=moves, own=own, enough=float(len(path)))
             new = jax.vmap(learnt, in_axes=(0, 1, 0))(group, path[:, layout.entries], jnp.asarray(layout.sizes))
-            new = new._replace(
-                factor=jnp.where(tuning.shaped, group.factor, new.factor), learnt=new.learnt & ~tuning.shaped
-            )
+            factor = jnp.where(tuning.shaped, group.factor, new.factor)
+            new = new._replace(factor=factor, learnt=new.learnt & ~tuning.shaped)
             here = slice(layout.first, layout.first + len(layout.sizes))
             suits = jnp.log(optimal_scale(layout.sizes)).astype(log_scale.dtype)
-            fresh = jnp.where(new.learnt & ~group.learnt, suits, log_scale[here])
-            log_scale = log_scale.at[here].set(fresh)
+            log_scale = log_scale.at[here].set(jnp.where(new.learnt & ~group.learnt, suits, log_scale[here]))
             groups.append(new)
         return tuning._replace(log_scale=log_scale, groups=tuple(groups))
 

@@ -27,12 +27,9 @@ FIRST_STEP = 0.1
 FORGETS = 5.0
 """The path from the start counts i^-5 after i batches of moves; i^-2 for the random walk, whose batches say less.
 From 1,000 sds away, with d = 20 sds from 10⁻³ to 10, HMC's steps are then 0.7 long after 1,000 moves, else 0.07."""
-TRAJECTORY_STATISTICS = {
-    "diverging": np.bool_(False),
-    "n_steps": np.int32(0),
-    "step_size": np.float64(0),
-    "energy": np.float64(0),
-}
+TRAJECTORY_STATISTICS: dict[str, np.generic] = {
+    "diverging": np.bool_(False), "n_steps": np.int32(0), "step_size": np.float64(0), "energy": np.float64(0),
+}  # fmt: skip
 """What every kernel of this kind reports of a move, as Stan and ArviZ name it."""
 
 
@@ -114,17 +111,7 @@ def tame(z: Array) -> Array:
     return z
 
 
-def tame_forward(z: Array) -> tuple[Array, None]:
-    """Return z, with nothing to remember for the way back."""
-    return z, None
-
-
-def tame_backward(_: None, gradient: Array) -> tuple[Array]:
-    """Return the gradient with 0 for each entry that is not finite."""
-    return (jnp.where(jnp.isfinite(gradient), gradient, 0.0),)
-
-
-tame.defvjp(tame_forward, tame_backward)
+tame.defvjp(lambda z: (z, None), lambda _, gradient: (jnp.where(jnp.isfinite(gradient), gradient, 0.0),))
 
 
 def kinetic_energy(momentum: AnyArray, position: Array | None = None) -> Array:
@@ -133,15 +120,9 @@ def kinetic_energy(momentum: AnyArray, position: Array | None = None) -> Array:
 
 
 def leapfrog(
-    momentum: AnyArray,
-    log_u: AnyArray,
-    steps: int | AnyArray,
-    *,
-    tuning: Tuning,
-    theta: Array,
-    terms: Terms,
+    momentum: AnyArray, log_u: AnyArray, steps: int | AnyArray, *, tuning: Tuning, theta: Array, terms: Terms,
     evaluate: Evaluate,
-) -> tuple[Array, Terms, MoveInfo]:
+) -> tuple[Array, Terms, MoveInfo]:  # fmt: skip
     """Make this many leapfrog steps from θ, then accept or reject: the kinetic energies are Q's part of the ratio."""
     from blackjax import mcmc
 

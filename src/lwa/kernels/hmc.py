@@ -60,9 +60,8 @@ class HMC(GradientKernel):
         self, noise: Noise, tuning: Tuning, theta: Array, terms: Terms, evaluate: Evaluate
     ) -> tuple[Array, Terms, MoveInfo]:
         """Follow a trajectory, then accept or reject."""
-        return leapfrog(
-            noise.momentum, noise.log_u, noise.steps, tuning=tuning, theta=theta, terms=terms, evaluate=evaluate
-        )
+        momentum, log_u, steps = noise
+        return leapfrog(momentum, log_u, steps, tuning=tuning, theta=theta, terms=terms, evaluate=evaluate)
 
     def most_evaluations(self) -> int:
         """Count the gradients where it begins and at each step, and the terms where it ends."""

@@ -64,8 +64,7 @@ class Independence(MetropolisKernel):
         """Return the reference's Gaussian; raise if there is none."""
         if reference is None:
             raise InputError("kernel=Independence(...) needs a reference point. Pass target='calibrated' with it.")
-        gaussian = (reference.theta, reference.factor, reference.whitening)
-        return Tuning(*(jnp.asarray(x, theta.dtype) for x in gaussian))
+        return Tuning(*(jnp.asarray(x, theta.dtype) for x in (reference.theta, reference.factor, reference.whitening)))
 
     def propose(self, noise: Noise, tuning: Tuning, theta: Array) -> tuple[Array, Array]:
         """Return θ'; Q(θ', θ)/Q(θ, θ') is the proposal's density at θ over that at θ'."""

@@ -101,10 +101,7 @@ class Step(NamedTuple):
 
 
 class MetropolisKernel(Kernel):
-    """A kernel that needs the target only to decide: propose, evaluate once, accept or reject.
-
-    Its noise has a `log_u`.
-    """
+    """A kernel that proposes, evaluates the target once, and accepts or rejects. Its noise has a `log_u`."""
 
     @abstractmethod
     def propose(self, noise: Noise, tuning: Tuning, theta: Float[Array, " d"]) -> tuple[Array, float | Array]:
@@ -128,10 +125,7 @@ class MetropolisKernel(Kernel):
 
 
 def accepts(log_u: Any, log_ratio: Any) -> Any:
-    """Return whether a uniform u falls under min(1, ratio), of arrays or of numbers: the only accept/reject of lwa.
-
-    A NaN ratio rejects.
-    """
+    """Return whether a uniform u falls under min(1, ratio): the only accept/reject of lwa. A NaN ratio rejects."""
     return log_u < log_ratio
 
 

@@ -80,12 +80,9 @@ class NUTS(GradientKernel):
         invalid = jnp.any(jnp.stack([jnp.isnan(tip.logdensity) & jnp.isfinite(tip.position).all() for tip in tips]))
         steps = path.num_integration_steps.astype(jnp.int32)
         extra = {
-            "diverging": path.is_divergent & jnp.isfinite(start.logdensity),
-            "n_steps": steps,
-            "step_size": step_size,
-            "energy": path.energy,
-            "tree_depth": path.num_trajectory_expansions.astype(jnp.int32),
-        }
+            "diverging": path.is_divergent & jnp.isfinite(start.logdensity), "n_steps": steps, "step_size": step_size,
+            "energy": path.energy, "tree_depth": path.num_trajectory_expansions.astype(jnp.int32),
+        }  # fmt: skip
         return theta, terms, MoveInfo(path.acceptance_rate, moved, invalid, steps + 2, extra)
 
     def most_evaluations(self) -> int:

@@ -38,12 +38,9 @@ def optimal_scale(d: int | NDArray[np.int32]) -> Array:
 
 
 def blend_moments(
-    mean: Float[Array, " d"],
-    covariance: Float[Array, "d d"],
-    path: Float[Array, "m d"],
-    moves: Array,
+    mean: Float[Array, " d"], covariance: Float[Array, "d d"], path: Float[Array, "m d"], moves: Array,
     forgets: float = 2.0,
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array]:  # fmt: skip
     """Return the running moments of a path with those of its last m moves blended in.
 
     The i-th batch has the weight f/(i+f-1), f being `forgets`: moments then forget the start like i^-f.
@@ -74,12 +71,9 @@ def learn_shape(tuning: Tuning, path: Array, moves: Array, suitable: Array, forg
     factor = jnp.where(usable, factor, tuning.factor)
     dtype = tuning.factor.dtype
     return tuning._replace(
-        log_scale=log_scale.astype(dtype),
-        factor=factor.astype(dtype),
-        mean=mean.astype(dtype),
-        covariance=covariance.astype(dtype),
-        learnt=tuning.learnt | usable,
-    )
+        log_scale=log_scale.astype(dtype), factor=factor.astype(dtype), mean=mean.astype(dtype),
+        covariance=covariance.astype(dtype), learnt=tuning.learnt | usable,
+    )  # fmt: skip
 
 
 def begin_tuning(theta: Array, reference: Reference | None, scale: float, suitable: Array) -> Tuning:
@@ -91,13 +85,9 @@ def begin_tuning(theta: Array, reference: Reference | None, scale: float, suitab
         factor = jnp.asarray(reference.factor)
         first, covariance = suitable, factor @ factor.T
     return Tuning(
-        log_scale=jnp.log(first).astype(dtype),
-        factor=factor.astype(dtype),
-        mean=theta,
-        covariance=covariance.astype(dtype),
-        shaped=jnp.asarray(reference is not None),
-        learnt=jnp.asarray(False),
-    )
+        log_scale=jnp.log(first).astype(dtype), factor=factor.astype(dtype), mean=theta,
+        covariance=covariance.astype(dtype), shaped=jnp.asarray(reference is not None), learnt=jnp.asarray(False),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

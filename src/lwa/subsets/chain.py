@@ -65,12 +65,7 @@ class Chain(ABC):
 
     @abstractmethod
     def advance(
-        self,
-        U: Subset,
-        chains: Sequence[int],
-        page: int,
-        purpose: Purpose = Purpose.SUBSET,
-        known: Given | None = None,
+        self, U: Subset, chains: Sequence[int], page: int, purpose: Purpose = Purpose.SUBSET, known: Given | None = None
     ) -> tuple[Subset, Page]:
         """Run one page of transitions for each chain. `U` is consumed: the new one takes its memory.
 
@@ -214,14 +209,10 @@ class SubsetChain(Chain):
 
     def start(self, chains: Sequence[int]) -> Subset:
         """Draw a uniform subset for each chain, or each slot from its piece of q."""
-        N, drawn = len(self.rows), []
-        for chain in chains:
-            rng = generator(self.seed, Purpose.FIRST_SUBSET, chain)
-            if self.leverage is None:
-                drawn.append(rng.choice(N, self.n, replace=False))
-            else:
-                drawn.append(self.leverage.draw(rng, np.arange(self.n)))
-        return self.assess(np.stack(drawn))
+        rngs = [generator(self.seed, Purpose.FIRST_SUBSET, chain) for chain in chains]
+        if self.leverage is None:
+            return self.assess(np.stack([rng.choice(len(self.rows), self.n, replace=False) for rng in rngs]))
+        return self.assess(np.stack([self.leverage.draw(rng, np.arange(self.n)) for rng in rngs]))
 
     def assess(self, indices: NDArray[np.int64]) -> Subset:
         """Return these subsets, `(chains, n)`, with statistics computed from their rows."""
@@ -243,12 +234,11 @@ class SubsetChain(Chain):
         counts = self._find_counts(indices.ravel())
         s = self.statistic.dimension
         statistics = self.statistic.centred(batch, counts) if s and indices.size else np.zeros((indices.size, s))
+        arranged = arrange_by_slot(statistics, indices.shape)
         if self.calibration is None or not indices.size:
-            return arrange_by_slot(statistics, indices.shape), None
+            return arranged, None
         carried = self.calibration.carry(batch)
-        return arrange_by_slot(statistics, indices.shape), arrange_by_slot(
-            carried if counts is None else counts[:, None] * carried, indices.shape
-        )
+        return arranged, arrange_by_slot(carried if counts is None else counts[:, None] * carried, indices.shape)
 
     def counts(self, U: Subset) -> NDArray[np.float64] | None:
         """Return what each row of U counts, 1/(N q_k); None if q is uniform."""
@@ -275,12 +265,7 @@ class SubsetChain(Chain):
         return candidates, batch
 
     def advance(
-        self,
-        U: Subset,
-        chains: Sequence[int],
-        page: int,
-        purpose: Purpose = Purpose.SUBSET,
-        known: Given | None = None,
+        self, U: Subset, chains: Sequence[int], page: int, purpose: Purpose = Purpose.SUBSET, known: Given | None = None
     ) -> tuple[Subset, Page]:
         """Run all proposals of a page at once: which rows would come in does not depend on U."""
         candidates, batch = self.candidates(chains, page, purpose)

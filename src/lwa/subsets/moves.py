@@ -13,6 +13,10 @@ from lwa.user.validate import is_real, is_whole
 
 type Proposals = tuple[NDArray[np.int32], NDArray[np.int64]]
 """The slots, in ascending order, and the rows that come in, each `(size, k)`."""
+NO_ORDER = (
+    "subset_move={} moves windows of ordered data, but these rows have no order. Pass lwa.Model(..., ordered=True) if "
+    "they have, else subset_move=lwa.subsets.Swap(1)."
+)
 
 
 class Move(ABC):
@@ -53,10 +57,7 @@ class Swap(Move):
             raise InputError(
                 f"Swap(k={self.k!r}) must exchange at least one row. Pass a whole number, Swap(1) for one."
             )
-        if not is_whole(self.every, least=1):
-            raise InputError(
-                f"Swap(every={self.every!r}) must be a whole number >= 1. Pass Swap(1, every=4), for example."
-            )
+        require_every(self, "Swap(1, every=4)")
 
     def replaced(self, n: int) -> int:
         """Return k, which must not exceed n."""
@@ -161,10 +162,7 @@ class Window(Move):
                 f"Window(lead_in={self.lead_in!r}) must be 'auto' or a whole number of rows >= 0. Pass "
                 "Window(lead_in='auto'), for example."
             )
-        if not is_whole(self.every, least=1):
-            raise InputError(
-                f"Window(every={self.every!r}) must be a whole number >= 1. Pass Window(every=4), for example."
-            )
+        require_every(self, "Window(every=4)")
 
     def replaced(self, n: int) -> int:
         """Return 1: the window is one slot."""
@@ -172,10 +170,14 @@ class Window(Move):
 
     def propose(self, rng: np.random.Generator, size: int, n: int, N: int) -> Proposals:
         """Raise: rows without order have no windows."""
-        raise InputError(
-            "subset_move=Window() moves windows of ordered data, but these rows have no order. Pass "
-            "lwa.Model(..., ordered=True) if they have, else subset_move=lwa.subsets.Swap(1)."
-        )
+        raise InputError(NO_ORDER.format(self))
+
+
+def require_every(move: Move, example: str) -> None:
+    """Raise unless `every` is a whole number of at least 1."""
+    if not is_whole(move.every, least=1):
+        name = type(move).__name__
+        raise InputError(f"{name}(every={move.every!r}) must be a whole number >= 1. Pass {example}, for example.")
 
 
 def as_move(move: object, *, ordered: bool = False) -> Move | None:
@@ -186,10 +188,7 @@ def as_move(move: object, *, ordered: bool = False) -> Move | None:
             "window of them. Pass subset_move=lwa.subsets.Window(), Free() or Fixed(), or leave it out."
         )
     if isinstance(move, Window) and not ordered:
-        raise InputError(
-            f"subset_move={move} moves windows of ordered data, but these rows have no order. Pass "
-            "lwa.Model(..., ordered=True) if they have, else subset_move=lwa.subsets.Swap(1)."
-        )
+        raise InputError(NO_ORDER.format(move))
     if move is None or isinstance(move, Move):
         return move
     raise InputError(

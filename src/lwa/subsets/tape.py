@@ -23,9 +23,6 @@ PAGE_BYTES = 4 * 2**20
 PAGES_BYTES = 64 * PAGE_BYTES
 """Pages of all chains hold at most so many, as long as adaptation has a page to look at."""
 
-type TransitionIndex = slice | NDArray[np.intp] | tuple[NDArray[np.intp], NDArray[np.intp]]
-"""Which transitions of the store a page of moves refers to."""
-
 
 def count_page_moves(entry_bytes: int, chains: int) -> int:
     """Return the moves per page: a power of two that depends on the problem alone, since keys count pages."""
@@ -131,7 +128,7 @@ class TapeWriter:
         length = self.subsets.moves
         front = [queue.cut(None, length) for queue in self.queues]
         source, refreshed, ends = (np.stack(leaves, axis=1) for leaves in zip(*front, strict=True))
-        of: TransitionIndex = (source, np.arange(len(self.chains)))
+        of: slice | NDArray[np.intp] | tuple[NDArray[np.intp], ...] = (source, np.arange(len(self.chains)))
         if (source == source[:, :1]).all():  # chains are level: whole transitions are taken, or all as they are
             of = np.s_[:length] if (source[:, 0] == np.arange(length)).all() else source[:, 0]
         taken = jax.tree.map(lambda leaf: leaf[of], self.store)
@@ -139,14 +136,9 @@ class TapeWriter:
         slots = np.where(refreshed[..., None], taken.slots, ignored)
         self._forget(length)
         return Entries(
-            refreshed,
-            ends,
-            distance=taken.distance,
-            slots=slots,
-            rows=to_columns(taken.rows, self.dtype, axis=2),
-            given=taken.given,
-            counts=taken.counts,
-        )
+            refreshed, ends, distance=taken.distance, slots=slots, rows=to_columns(taken.rows, self.dtype, axis=2),
+            given=taken.given, counts=taken.counts,
+        )  # fmt: skip
 
     def _forget(self, played: int) -> None:
         """Drop played moves, and transitions that no queue refers to any more."""

@@ -2,7 +2,6 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax.numpy as jnp
@@ -16,9 +15,9 @@ class Weight(ABC):
     def log(self, x: Array) -> Array:
         """log Φ(x) for x = distance / ε ≥ 0, up to a constant."""
 
-    @property
+    @staticmethod
     @abstractmethod
-    def log_of_number(self) -> Callable[[float], float]:
+    def log_of_number(x: float) -> float:
         """log Φ as a plain function of a number, which `lwa.backend.numba_jit` compiles."""
 
 
@@ -30,10 +29,10 @@ class Gaussian(Weight):
         """-x²/2."""
         return -0.5 * x**2
 
-    @property
-    def log_of_number(self) -> Callable[[float], float]:
+    @staticmethod
+    def log_of_number(x: float) -> float:
         """-x²/2."""
-        return log_gaussian
+        return -0.5 * x * x
 
 
 @dataclass(frozen=True)
@@ -44,10 +43,10 @@ class Laplace(Weight):
         """-x."""
         return -x
 
-    @property
-    def log_of_number(self) -> Callable[[float], float]:
+    @staticmethod
+    def log_of_number(x: float) -> float:
         """-x."""
-        return log_laplace
+        return -x
 
 
 OUTSIDE = -1e6
@@ -67,25 +66,10 @@ class Epanechnikov(Weight):
         inside = x < 1.0
         return jnp.where(inside, jnp.log1p(-(jnp.where(inside, x, 0.0) ** 2)), OUTSIDE - x**2)
 
-    @property
-    def log_of_number(self) -> Callable[[float], float]:
+    @staticmethod
+    def log_of_number(x: float) -> float:
         """log(1 - x²), and -10⁶ - x² outside the support."""
-        return log_epanechnikov
-
-
-def log_gaussian(x: float) -> float:
-    """-x²/2."""
-    return -0.5 * x * x
-
-
-def log_laplace(x: float) -> float:
-    """-x."""
-    return -x
-
-
-def log_epanechnikov(x: float) -> float:
-    """Return log(1 - x²) inside the support, -10⁶ - x² outside."""
-    return math.log1p(-x * x) if x < 1.0 else OUTSIDE - x * x
+        return math.log1p(-x * x) if x < 1.0 else OUTSIDE - x * x
 
 
 WEIGHTS: dict[str, Weight] = {"gaussian": Gaussian(), "laplace": Laplace(), "epanechnikov": Epanechnikov()}

@@ -5,7 +5,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -71,26 +72,17 @@ def format_stages(stages: Mapping[str, float]) -> str:
 
 
 def start_stopwatch() -> Stopwatch:
-    """Start the stopwatch of a command; its first stage is what went by since the process began."""
-    stages = Stopwatch()
-    stages.add("imports", read_process_age())
+    """Start the stopwatch of a command. Its first stage is the time since the process began, 0 if that is unknown."""
+    stages, age = Stopwatch(), 0.0
+    with suppress(OSError, AttributeError, IndexError, ValueError):
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    stages.add("imports", age)
     return stages
 
 
-def read_process_age() -> float:
-    """Return the seconds since this process began; 0 if the system does not know."""
-    try:
-        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    except (OSError, AttributeError, IndexError, ValueError):
-        return 0.0
-
-
 class Display:
-    """One progress bar per phase, on standard error; nothing if `shown` is False.
-
-    Its `stages` record where the time goes.
-    """
+    """One progress bar per phase, on standard error; nothing if `shown` is False. `stages` record the time."""
 
     def __init__(self, shown: bool, stages: Stopwatch | None = None) -> None:
         self.bars = make_bars() if shown else None
@@ -127,15 +119,11 @@ def make_bars() -> "Progress":
     from rich import progress
     from rich.console import Console
 
-    columns = [
-        progress.TextColumn("{task.description:<14}"),
-        progress.BarColumn(bar_width=24),
-        progress.MofNCompleteColumn(),
-        progress.TimeElapsedColumn(),
-        progress.TimeRemainingColumn(),
-        progress.TextColumn("{task.fields[note]}"),
-    ]
-    return progress.Progress(*columns, console=Console(stderr=True))
+    return progress.Progress(
+        progress.TextColumn("{task.description:<14}"), progress.BarColumn(bar_width=24), progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(), progress.TimeRemainingColumn(), progress.TextColumn("{task.fields[note]}"),
+        console=Console(stderr=True),
+    )  # fmt: skip
 
 
 @contextmanager
@@ -150,20 +138,19 @@ REASONS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 """Signals that end a run early, and how the run then says why it stopped."""
 
 
+@dataclass
 class Interruption:
     """Whether Ctrl-C was pressed or the system asked the process to end: `asked` is then one of `REASONS`, else ""."""
 
-    def __init__(self) -> None:
-        self.asked = ""
+    asked: str = ""
 
 
 @contextmanager
 def catch_interrupts() -> Iterator[Interruption]:
     """Let Ctrl-C and SIGTERM end a run at its next block, with what it has; a second signal acts at once.
 
-    Only the main thread receives signals: in another thread this does nothing, and the owner of the main thread
-    decides. It also does nothing if a handler that Python did not install (None) is in place, since that could not be
-    restored.
+    Only the main thread receives signals: in another thread this does nothing. Nor does it if a handler is in place
+    that Python did not install (None), since that could not be restored.
     """
     interruption = Interruption()
     before = {number: signal.getsignal(number) for number in REASONS}

@@ -66,12 +66,9 @@ class WindowChain(Chain):
         """Return these windows, `(chains, 1)`, with their statistics."""
         away, sums = self.find_statistics(indices[:, 0]), self.find_sums(indices[:, 0])
         return Subset(
-            jnp.asarray(indices),
-            statistics=jnp.asarray(away[:, :, None]),
-            total=jnp.asarray(away),
-            distance=jnp.asarray(np.sqrt((away**2).sum(1))),
-            sums=None if sums is None else jnp.asarray(sums),
-        )
+            jnp.asarray(indices), statistics=jnp.asarray(away[:, :, None]), total=jnp.asarray(away),
+            distance=jnp.asarray(np.sqrt((away**2).sum(1))), sums=None if sums is None else jnp.asarray(sums),
+        )  # fmt: skip
 
     def find_statistics(self, windows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return S(Y_U) - s_N of these windows, `(m, s)`."""
@@ -115,12 +112,7 @@ class WindowChain(Chain):
         return None
 
     def advance(
-        self,
-        U: Subset,
-        chains: Sequence[int],
-        page: int,
-        purpose: Purpose = Purpose.SUBSET,
-        known: Given | None = None,
+        self, U: Subset, chains: Sequence[int], page: int, purpose: Purpose = Purpose.SUBSET, known: Given | None = None
     ) -> tuple[Subset, Page]:
         """Run one page, chain by chain: a proposal depends on where the chain is. Rows are read afterwards."""
         k, at = self.move.replaced(self.n), np.asarray(U.indices)[:, 0]
@@ -147,15 +139,9 @@ class WindowChain(Chain):
         draws = draw_window_page(rng, self.page, self.law)
         statistic = self.statistic if isinstance(self.statistic, WindowStatistic) else None
         return walk_page(
-            x,
-            draws,
-            self.numbered,
-            self.law,
-            column=self.column,
-            statistic=statistic,
-            weight=self.weight,
+            x, draws, self.numbered, self.law, column=self.column, statistic=statistic, weight=self.weight,
             epsilon=self.epsilon,
-        )
+        )  # fmt: skip
 
 
 def place_accepted(values: NDArray[Any], accepted: NDArray[np.bool_]) -> NDArray[Any]:

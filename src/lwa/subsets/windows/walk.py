@@ -42,16 +42,9 @@ def find_first_row(windows: Windows, x: int) -> int:
 
 
 def walk_page(
-    x: int,
-    draws: WindowDraws,
-    windows: Windows,
-    law: WindowLaw,
-    *,
-    column: NDArray[Any] | None = None,
-    statistic: WindowStatistic | None = None,
-    weight: Weight | None = None,
-    epsilon: float = math.inf,
-) -> WindowPath:
+    x: int, draws: WindowDraws, windows: Windows, law: WindowLaw, *, column: NDArray[Any] | None = None,
+    statistic: WindowStatistic | None = None, weight: Weight | None = None, epsilon: float = math.inf,
+) -> WindowPath:  # fmt: skip
     """Run lines 2-5 of Algorithm 1 over a page of draws, from the window x. Without a statistic, ν is uniform."""
     size = len(draws.log_u)
     path = WindowPath(np.empty(size, np.int64), np.empty(size, np.bool_), np.empty(size))
@@ -68,17 +61,9 @@ def walk_page(
         loop, log_weight = jit_compile(walk_windows), jit_compile(log_weight)
     with explain_summary_errors() if statistic.calls_user else nullcontext():
         row = loop(
-            x,
-            draws,
-            windows,
-            law,
-            column=np.asarray(column),
-            function=statistic.function,
-            full=statistic.full,
-            log_weight=log_weight,
-            epsilon=epsilon,
-            path=path,
-        )
+            x, draws, windows, law, column=np.asarray(column), function=statistic.function, full=statistic.full,
+            log_weight=log_weight, epsilon=epsilon, path=path,
+        )  # fmt: skip
     if row >= 0:
         raise InputError(
             f"The summary of the window of {windows.n} rows that starts at row {row} is NaN or infinite. Use a summary "
@@ -88,17 +73,10 @@ def walk_page(
 
 
 def walk_windows(
-    x: int,
-    draws: WindowDraws,
-    windows: Windows,
-    law: WindowLaw,
-    column: NDArray[Any],
-    function: WindowFunction | None,
-    full: NDArray[np.float64],
-    log_weight: Callable[[float], float] | None,
-    epsilon: float,
-    path: WindowPath,
-) -> int:
+    x: int, draws: WindowDraws, windows: Windows, law: WindowLaw, column: NDArray[Any],
+    function: WindowFunction | None, full: NDArray[np.float64], log_weight: Callable[[float], float] | None,
+    epsilon: float, path: WindowPath,
+) -> int:  # fmt: skip
     """Run the loop. Return -1, or the first row of a window whose statistic is not finite."""
     n, away, log_phi = windows.n, 0.0, 0.0
     if function is not None and log_weight is not None:
