@@ -317,7 +317,7 @@ def test_a_short_series_that_is_never_forgotten_is_looked_at_whole():
 def test_block_length_changes_no_bit(monkeypatch):
     fits = []
     for length in (1000, 7):
-        monkeypatch.setattr(loop.BlockLength, "after", lambda self, took, moves, length=length: loop.BlockLength(length))
+        monkeypatch.setattr(loop.BlockLength, "after", lambda self, took, moves, n=length: loop.BlockLength(n))
         fits.append(lwa.sample(AR, Y[:3000], subset_size=50, draws=50, tune=100, seed=3, chains=2, progress=False))
     for name, values in fits[0].posterior.items():
         assert np.array_equal(values, fits[1].posterior[name])

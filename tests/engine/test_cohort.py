@@ -69,7 +69,7 @@ def test_block_length_changes_no_bit(monkeypatch, L):
     """Blocks of 1, 7 and 1000 moves give the same bits, tune and all."""
     fits = []
     for length in (1000, 7, 1):
-        monkeypatch.setattr(loop.BlockLength, "after", lambda self, took, moves, length=length: loop.BlockLength(length))
+        monkeypatch.setattr(loop.BlockLength, "after", lambda self, took, moves, n=length: loop.BlockLength(n))
         fits.append(fit(refresh_steps=L, thinning="auto"))
     for other in fits[1:]:
         assert other.attributes["thinning"] == fits[0].attributes["thinning"]
@@ -85,7 +85,7 @@ def test_block_length_changes_no_bit_of_the_default(monkeypatch, exact):
     model = lwa.Model(lambda s, y: -3 * s - y * jnp.exp(-s), lambda s: -0.5 * s**2, init=0.0)
     fits = []
     for length in (1000, 7, 1):
-        monkeypatch.setattr(loop.BlockLength, "after", lambda self, took, moves, length=length: loop.BlockLength(length))
+        monkeypatch.setattr(loop.BlockLength, "after", lambda self, took, moves, n=length: loop.BlockLength(n))
         fits.append(lwa.sample(model, rows, subset_size=40, draws=40, tune=100, seed=3, exact=exact, progress=False))
     for other in fits[1:]:
         assert np.array_equal(other.posterior["theta"], fits[0].posterior["theta"])

@@ -104,7 +104,7 @@ def recorded(moves, thinning, cuts, chains=CHAINS, room=0):
 def of_chain(recorder, chain):
     """What is here of one chain."""
     length = int(recorder.counts[chain]) - recorder.taken
-    return jax.tree.map(lambda leaf: leaf[chain, :length], recorder.all()) if length else None
+    return jax.tree.map(lambda leaf: leaf[chain, :length], recorder.get_all()) if length else None
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
@@ -123,8 +123,8 @@ def test_recorder_is_the_brute_force_loop(example, room):
             assert kept.n_rows_read.dtype == np.int64
             assert kept.theta.dtype == np.float64
     assert recorder.counts.tolist() == counts
-    assert recorder.missing(100) == max(missing)
-    assert recorder.missing(NO_LIMIT) == (NO_LIMIT - 100) * thinning + max(missing)  # no overflow
+    assert recorder.count_missing(100) == max(missing)
+    assert recorder.count_missing(NO_LIMIT) == (NO_LIMIT - 100) * thinning + max(missing)  # no overflow
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -173,7 +173,7 @@ def test_draws_that_are_dropped_on_the_way(example):
     for chunk in in_chunks(moves, cuts):
         recorder.add(chunk)
         if ready := recorder.held:
-            taken.append(jax.tree.map(np.array, recorder.between(0, ready)))
+            taken.append(jax.tree.map(np.array, recorder.slice_draws(0, ready)))
             recorder.drop(ready)
     whole = recorded(moves, thinning, [])
     assert (recorder.counts == whole.counts).all()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lwa.engine.cohort import Moves
-from lwa.engine.tally import Tally, add_tallies, count_block, distances
+from lwa.engine.tally import Tally, add_tallies, count_block, square_distances
 from lwa.targets.reference import Reference
 
 MOVES, CHAINS, D = 7, 5, 3
@@ -60,5 +60,5 @@ def test_distances_written_out_and_by_a_product(d):
     rng = np.random.default_rng(d)
     theta, centre, whitening = rng.normal(size=(4, 3, d)), rng.normal(size=d), np.triu(rng.normal(size=(d, d)))
     with jax.enable_x64(True):
-        found = distances(jnp.asarray(theta), jnp.asarray(centre), jnp.asarray(whitening))
+        found = square_distances(jnp.asarray(theta), jnp.asarray(centre), jnp.asarray(whitening))
     np.testing.assert_allclose(found, (((theta - centre) @ whitening.T) ** 2).sum(-1), rtol=1e-10)

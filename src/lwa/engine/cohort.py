@@ -1,8 +1,8 @@
-"""A cohort: a fixed number of chains in one compiled program, whoever plays it.
+"""A cohort: a fixed number of chains that one compiled program moves together.
 
-A cohort of this process writes its tape ahead and plays θ behind. Its `TapeWriter` runs the chain of subsets a page
-ahead, on a thread of its own, beside the data; its θ chains play the pages. Cohorts run side by side, one per core. If
-the model runs in Python, all of it happens on the caller's thread instead, one after the other.
+A cohort of this process writes its tape ahead, and θ follows. Its `TapeWriter` runs the chain of subsets one page ahead
+on its own thread; its θ chains play the pages. Cohorts run in parallel, one per core. If the model runs in Python,
+everything happens on the caller's thread instead, one step after the other.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,25 +14,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import PyTree
 from numpy.typing import NDArray
 
 from lwa.algorithm import Draw, State, Subset, Tape, play
 from lwa.backend import xla
 from lwa.backend.random import Purpose, generator
 from lwa.engine.problem import Problem, evaluate
-from lwa.kernels.kernel import Kernel, MetropolisKernel, MoveInfo, steering_gain
-from lwa.rows.slots import to_columns
+from lwa.kernels.kernel import AnyArray, Kernel, MetropolisKernel, MoveInfo, Noise, Tuning, steering_gain
+from lwa.rows.slots import Columns, to_columns
 from lwa.subsets.tape import ADAPT_EVERY, Entries, TapeWriter, Written
 from lwa.targets.target import Given, Terms, as_held
 
 LARGEST_COHORT = 16
-"""Chains in one program: past this a larger batch is no faster on a CPU core, and fewer cores would have work."""
+"""Chains in one program: a larger batch is no faster on a CPU core, and would leave fewer programs for other cores."""
 LARGEST_COHORT_OF_WINDOWS = 64
-"""A recursion goes from step to step for all chains of a program side by side, so that more of them share its loop."""
+"""A recursion runs step by step for all chains of a program at once, so it pays if more of them share its loop."""
 
 
 def group_chains(chains: int, *, ordered: bool) -> list[list[int]]:
-    """Return chains by cohort: at least two, for two cores, all of one size; extra chains fill up the last."""
+    """Return the chains of each cohort: at least two cohorts of one size; extra chains fill up the last."""
     if xla.accelerated():
         return [list(range(chains))]
     size = min(-(-chains // 2), LARGEST_COHORT_OF_WINDOWS if ordered else LARGEST_COHORT)
@@ -40,7 +41,7 @@ def group_chains(chains: int, *, ordered: bool) -> list[list[int]]:
 
 
 class Moves(NamedTuple):
-    """What a cohort did in a stretch of θ moves; arrays are `(moves, chains, ...)`."""
+    """What a cohort did in some θ moves; arrays are `(moves, chains, ...)`."""
 
     theta: NDArray[Any]
     log_density: NDArray[np.float64]
@@ -55,20 +56,20 @@ class Moves(NamedTuple):
 
 
 class CohortState(NamedTuple):
-    """A cohort between two moves: all that its next ones depend on, as NumPy's arrays."""
+    """A cohort between two moves: everything that its next moves depend on, as NumPy arrays."""
 
     moves: int
     state: State
     written: Written  # the tape before the page that holds the next move
-    recent: NDArray[Any]  # θ of the moves since adaptation last looked
+    recent: NDArray[Any]  # θ of the moves since the last adaptation
 
 
 class Cohort(Protocol):
-    """Some chains of a run that move together: here, on a worker or on a device."""
+    """Some chains of a run that move together: in this process, on a worker or on a device."""
 
     problem: Problem
     chains: Sequence[int]
-    on_device: ClassVar[bool]  # whether moves stay there, and programs are compiled for each length of a block
+    on_device: ClassVar[bool]  # whether moves stay on a device, whose programs are compiled per length of a block
 
     @property
     def moves(self) -> int:
@@ -82,65 +83,54 @@ class Cohort(Protocol):
         """Play up to the `stop`-th move of the run."""
 
     def freeze(self) -> None:
-        """End tune: nothing is learnt from here on."""
+        """End tune: the kernel learns nothing from here on."""
 
     def take_snapshot(self) -> "CohortState":
         """Return what the next moves depend on."""
 
     def resume_from(self, held: "CohortState") -> None:
-        """Take up where another process was."""
+        """Continue from a snapshot, which may be another process's."""
 
     def checkpoint(self) -> "CohortState | None":
         """Return where to go back to if a block fails; None if a failed block leaves no way back."""
 
-    def get_stored_page(self) -> Any:
-        """Return a page as tapes hold it, to see how such are built; None if nothing is written ahead."""
+    def get_stored_page(self) -> PyTree:
+        """Return a page as tapes store it, whose shapes and types others need; None if nothing is written ahead."""
 
     def stop_at(self, state: State, moves: int) -> None:
-        """Be where tune ended, not to move again."""
+        """Set the state in which tune ended; the cohort does not move again."""
 
     def find_last_invalid(self) -> NDArray[Any] | None:
         """Return a recent θ′ whose log target was NaN or +inf, if it is known."""
 
     def wait_for_compilation(self) -> None:
-        """Wait for what is compiled beside."""
+        """Wait until the programs are compiled that other threads compile."""
 
     def close(self) -> None:
-        """Stop whatever works ahead."""
+        """Stop all threads that work ahead."""
 
 
 class LocalCohort:
-    """Some chains of a run, in this process: their tape, their θ and where they are on it."""
+    """Some chains of a run in this process: their tape, their θ and their place on the tape."""
 
     on_device: ClassVar[bool] = False
 
     def __init__(
-        self,
-        problem: Problem,
-        chains: Sequence[int],
-        U: Subset,
-        state: State,
-        warming: Sequence[Future[None]] = (),
-        *,
-        holds: bool = False,
-        begins: bool = True,
-    ) -> None:
-        """`holds` is whether it will be asked what it holds, `begins` whether its tape starts at U."""
+        self, problem: Problem, chains: Sequence[int], U: Subset, state: State, warming: Sequence[Future[None]] = (), *,
+        holds: bool = False, begins: bool = True
+    ) -> None:  # fmt: skip
+        """`holds` is whether snapshots will be taken, `begins` whether the tape starts at U."""
         self.problem, self.chains, self.state, self.warming, self.holds = problem, chains, state, warming, holds
         with jax.enable_x64(True):
             self.draws = make_blank_page(problem, state, problem.page)
-        self.moves = 0
-        self.frozen = problem.tune == 0
+        self.moves, self.written, self.frozen = 0, 0, problem.tune == 0
         self.ahead = ThreadPoolExecutor(1, thread_name_prefix="lwa-tape")
         self.writer = TapeWriter(problem.subsets, chains, U, problem.refresh_steps, problem.dtype)
         self.entries: Entries
         self.tape: Tape
-        self.written = 0
-        self.begun: Written | None = None  # the tape before the page at hand
-        self.ended: Written | None = None  # and after it
-        self.coming: Callable[[], tuple[Entries, Any]] | None = None
-        if begins:
-            self.coming = self._write_ahead()
+        self.begun: Written | None = None  # the tape before the current page
+        self.ended: Written | None = None  # the tape after it
+        self.coming: Callable[[], tuple[Entries, Noise]] | None = self._write_ahead() if begins else None
 
     def run(self, stop: int) -> Moves:
         """Play up to the `stop`-th move of the run."""
@@ -153,10 +143,8 @@ class LocalCohort:
                 end = min(stop - self.moves + at, self.problem.page)
                 if not self.frozen:
                     end = min(end, at - at % self._adapt_every + self._adapt_every)
-                target, kernel = self.problem.target, self.problem.kernel
-                self.state, self.draws = self.problem.play(
-                    self.state, self.draws, self.tape, at, end, target=target, kernel=kernel
-                )
+                options = {"target": self.problem.target, "kernel": self.problem.kernel}
+                self.state, self.draws = self.problem.play(self.state, self.draws, self.tape, at, end, **options)
                 done.append(self._collect(at, end))
                 self.moves += end - at
                 if not self.frozen and end % self._adapt_every == 0:
@@ -164,14 +152,14 @@ class LocalCohort:
         return jax.tree.map(lambda *parts: np.concatenate(parts), *done)
 
     def freeze(self) -> None:
-        """End of tune: nothing is learnt from here on."""
+        """End tune: the kernel learns nothing from here on."""
         self.frozen = True
-        if self.moves % self.problem.page:  # the page at hand was cut while adaptation still listened
+        if self.moves % self.problem.page:  # the current page was written for adaptation
             with jax.enable_x64(True):
                 self.tape = self.tape._replace(gain=jnp.zeros_like(self.tape.gain))
 
     def close(self) -> None:
-        """Stop writing ahead."""
+        """Stop the thread that writes ahead."""
         self.ahead.shutdown(wait=True, cancel_futures=True)
 
     @property
@@ -179,26 +167,26 @@ class LocalCohort:
         return min(ADAPT_EVERY, self.problem.page)
 
     def take_snapshot(self) -> CohortState:
-        """What it holds now, copied."""
+        """Return a copy of what the next moves depend on."""
         at, every = self.moves % self.problem.page, self._adapt_every
         written = self.begun if at else self.ended
         assert written is not None
         recent = np.array(self.draws.theta[at - at % every : at])
         return CohortState(self.moves, jax.tree.map(np.array, self.state), written, recent)
 
-    def get_stored_page(self) -> Any:
-        """A page of the tape that it has in store, to see how such are built."""
+    def get_stored_page(self) -> PyTree:
+        """Return a page of the tape as it is stored."""
         assert self.coming is not None
         self.coming()
         return self.writer.store
 
     def stop_at(self, state: State, moves: int) -> None:
-        """Be where tune ended, not to move again."""
+        """Set the state in which tune ended, and stop writing ahead."""
         self.close()
         self.state, self.moves = state, moves
 
     def find_last_invalid(self) -> NDArray[Any] | None:
-        """A θ′ of the page at hand whose log target was NaN or +inf; θ itself where a gradient led from there."""
+        """Return a θ′ of the current page whose log target was NaN or +inf; for kernels with gradients its θ."""
         at = self.moves % self.problem.page or self.problem.page
         invalid = np.asarray(self.draws.info.invalid)[1:at]
         if not invalid.any():
@@ -213,10 +201,10 @@ class LocalCohort:
             return np.asarray(self.problem.kernel.propose(noise, own, jnp.asarray(theta))[0])
 
     def resume_from(self, held: CohortState) -> None:
-        """Take up where another process was; the page at hand is written again."""
+        """Continue from a snapshot; the current page is written again."""
         page, at = self.problem.page, held.moves % self.problem.page
         if self.coming is not None and not self.problem.in_python:
-            self.coming()  # its writer must not run while it is set back
+            self.coming()  # the writer must not run while it is set back
         with jax.enable_x64(True):
             self.writer.go_back(held.written)
             self.moves, self.written = held.moves - at, held.moves // page
@@ -229,23 +217,23 @@ class LocalCohort:
                 self.draws = self.draws._replace(theta=theta if self.problem.in_python else jax.device_put(theta))
         self.moves = held.moves
 
-    def _write_ahead(self) -> Callable[[], tuple[Entries, Any]]:
-        """The next page of U and of θ's randomness: on a thread of its own, or here, once it is asked for."""
+    def _write_ahead(self) -> Callable[[], tuple[Entries, Noise]]:
+        """Write the next page of U and of θ's randomness on the writer's thread; in Python, only when it is called."""
         page, self.written = self.written, self.written + 1
         self.ended = self.writer.held() if self.holds else None
 
-        def write() -> tuple[Entries, Any]:
+        def write() -> tuple[Entries, Noise]:
             noise = draw_noise_of_page(self.problem, Purpose.THETA, self.chains, page, self.problem.page)
             return self.writer(), noise
 
         return write if self.problem.in_python else self.ahead.submit(write).result
 
     def checkpoint(self) -> CohortState | None:
-        """Return None: compiled loops take the memory of the state over."""
+        """Return None: compiled loops reuse the memory of the state."""
         return None
 
     def wait_for_compilation(self) -> None:
-        """Wait for what is compiled beside."""
+        """Wait until other threads have compiled the programs."""
         wait(self.warming)
 
     def _next_page(self) -> None:
@@ -275,22 +263,17 @@ class LocalCohort:
 
 
 class FindStarts(Protocol):
-    """Finds a start for each chain, at which `score` is finite."""
+    """Finds a start for each chain at which `score` is finite."""
 
     def __call__(self, score: Callable[[NDArray[Any]], Terms], *, chains: Sequence[int]) -> NDArray[Any]:
         """Return θ of these chains, `(chains, d)`."""
 
 
 def begin_cohort(
-    problem: Problem,
-    chains: Sequence[int],
-    U: Subset,
-    find_starts: FindStarts,
-    *,
-    warming: Sequence[Future[None]],
-    holds: bool,
-) -> Cohort:
-    """Return a cohort with every chain at its start, on a device or here; `holds` if it will be asked what it holds."""
+    problem: Problem, chains: Sequence[int], U: Subset, find_starts: FindStarts, *, warming: Sequence[Future[None]],
+    holds: bool
+) -> Cohort:  # fmt: skip
+    """Return a cohort with every chain at its start, on a device or here; `holds` if snapshots will be taken."""
     if problem.device_cohort is not None:
         on_device = problem.device_cohort(problem, chains, U)
         on_device.begin(find_starts(on_device.score, chains=chains))
@@ -305,7 +288,7 @@ def begin_cohort(
 
 
 def restore_cohort(problem: Problem, chains: Sequence[int], held: CohortState, *, frozen: bool) -> LocalCohort:
-    """A cohort as it was in another process."""
+    """Return a cohort that continues from a snapshot."""
     cohort = LocalCohort(problem, chains, held.written.U, held.state, holds=True, begins=False)
     cohort.frozen = frozen
     cohort.resume_from(held)
@@ -313,9 +296,9 @@ def restore_cohort(problem: Problem, chains: Sequence[int], held: CohortState, *
 
 
 def warm_up_beside(problem: Problem, chains: int) -> Future[None] | None:
-    """Compile for cohorts of so many chains on a thread of its own; a run that fails to compile explains it later.
+    """Compile the program for cohorts of so many chains on another thread; if that fails, the run itself reports it.
 
-    Python has nothing to compile, and a device has another program.
+    A model in Python needs no compilation, and a device has another program.
     """
     if problem.in_python or xla.accelerated():
         return None
@@ -326,14 +309,14 @@ def warm_up_beside(problem: Problem, chains: int) -> Future[None] | None:
 
 
 def warm_up(problem: Problem, chains: int) -> None:
-    """Compile the θ chain, by a page without a move, while the run is still being prepared."""
+    """Compile the θ chain by playing a page without a move, while the run is still being prepared."""
     with jax.enable_x64(True):
         subsets, page, d = problem.subsets, problem.page, problem.target.model.dimension
 
-        def zeros(one: Any, shape: tuple[int, ...]) -> Any:
+        def zeros[T](one: T, shape: tuple[int, ...]) -> T:
             return jax.tree.map(lambda leaf: np.zeros((*shape, *leaf.shape), leaf.dtype), one)
 
-        def rows(count: int) -> Any:
+        def rows(count: int) -> Columns:
             return to_columns(subsets.rows.take(np.zeros(count, np.int64)), problem.dtype)
 
         k = subsets.move.replaced(subsets.n)
@@ -342,15 +325,12 @@ def warm_up(problem: Problem, chains: int) -> None:
         theta = np.zeros((chains, d), problem.dtype)
         counts = np.zeros((chains, subsets.n)) if weighed else None
         state = build_first_state(problem, zeros(rows(subsets.n), (chains,)), theta, zeros(given, (chains,)), counts)
-        tape = Tape(
-            slots=np.zeros((page, chains, k), np.int32),
-            rows=zeros(rows(k), (page, chains)),
-            noise=draw_noise_of_page(problem, Purpose.WARM_UP, range(chains), 0, page),
-            gain=np.zeros((page, chains), problem.dtype),
-            given=zeros(given, (page, chains)),
+        noise = draw_noise_of_page(problem, Purpose.WARM_UP, range(chains), 0, page)
+        tape = jax.device_put(Tape(
+            slots=np.zeros((page, chains, k), np.int32), rows=zeros(rows(k), (page, chains)), noise=noise,
+            gain=np.zeros((page, chains), problem.dtype), given=zeros(given, (page, chains)),
             counts=np.zeros((page, chains, k)) if weighed else None,
-        )
-        tape = jax.device_put(tape)
+        ))  # fmt: skip
         if problem.tune:
             path = jax.device_put(np.zeros((min(ADAPT_EVERY, page), chains, d), problem.dtype))
             adapt(state.tuning, path, 1.0, problem.kernel)
@@ -358,25 +338,25 @@ def warm_up(problem: Problem, chains: int) -> None:
         play(state, room, tape, 0, 0, target=problem.target, kernel=problem.kernel)  # called as cohorts do
 
 
-def build_first_state(problem: Problem, rows: Any, theta: Any, given: Given | None, counts: Any) -> State:
-    """Every chain at its start, with its subset's rows on the device, or as NumPy's arrays where Python reads them."""
-    if problem.in_python:
-        rows, theta, counts = jax.tree.map(np.array, (rows, theta, counts))  # `play_on_host` writes on them
-        tuning = jax.vmap(partial(problem.kernel.init, reference=problem.reference))(theta)
-        return State(theta, evaluate(problem.target, theta, rows, given, counts), rows, tuning, counts)
-    rows, theta, given, counts = jax.device_put((rows, theta, as_held(given, problem.dtype), counts))
-    tuning = jax.vmap(partial(problem.kernel.init, reference=problem.reference))(theta)
-    state = State(theta, evaluate(problem.target, theta, rows, given, counts), rows, tuning, counts)
-    return jax.tree.map(copy_to_device, state)  # `play` takes the memory over, so no two leaves may share it
+def build_first_state(
+    problem: Problem, rows: Columns, theta: NDArray[Any], given: Given | None, counts: AnyArray | None
+) -> State:
+    """Return every chain at its start, with its rows on the device, or in NumPy arrays if Python reads them."""
+    parts: PyTree = (rows, theta, as_held(given, problem.dtype), counts)
+    # `play_on_host` writes on the arrays. `play` reuses the memory of a state, so no two leaves may share it.
+    columns, start, known, own = jax.tree.map(np.array, parts) if problem.in_python else jax.device_put(parts)
+    tuning = jax.vmap(partial(problem.kernel.init, reference=problem.reference))(start)
+    state = State(start, evaluate(problem.target, start, columns, known, own), columns, tuning, own)
+    return state if problem.in_python else jax.tree.map(copy_to_device, state)
 
 
 def copy_to_device(leaf: Array) -> Array:
-    """A copy on the device."""
+    """Return a copy on the device."""
     return jax.device_put(np.array(leaf)) if jax.default_backend() == "cpu" else jnp.copy(leaf)
 
 
 def make_blank_page(problem: Problem, state: State, moves: int) -> Draw:
-    """Room for the draws of so many moves. NumPy's zeros: those of JAX are a program to compile for every shape."""
+    """Return room for the draws of so many moves: zeros of NumPy, since JAX would compile a program for every shape."""
     shape = (moves, len(state.theta))
     extra = {name: np.zeros(shape, zero.dtype) for name, zero in problem.kernel.extra().items()}
     info = MoveInfo(np.zeros(shape), np.zeros(shape, bool), np.zeros(shape, bool), np.zeros(shape, np.int32), extra)
@@ -384,16 +364,14 @@ def make_blank_page(problem: Problem, state: State, moves: int) -> Draw:
     return page if problem.in_python else jax.device_put(page)
 
 
-def draw_noise_of_page(problem: Problem, purpose: Purpose, names: Sequence[int], page: int, moves: int) -> Any:
-    """The randomness of a page, `(moves, chains, ...)`. NumPy's generators need no compilation."""
-    d = problem.target.model.dimension
-    drawn = [
-        problem.kernel.noise(generator(problem.seed, purpose, name, page), moves, d, problem.dtype) for name in names
-    ]
+def draw_noise_of_page(problem: Problem, purpose: Purpose, names: Sequence[int], page: int, moves: int) -> Noise:
+    """Draw the randomness of a page, `(moves, chains, ...)`, by NumPy, which needs no compilation."""
+    generators = [generator(problem.seed, purpose, name, page) for name in names]
+    drawn = [problem.kernel.noise(rng, moves, problem.target.model.dimension, problem.dtype) for rng in generators]
     return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *drawn)
 
 
 @partial(jax.jit, static_argnames=("kernel",))
-def adapt(tuning: Any, path: Array, moves: Array, kernel: Kernel) -> Any:
-    """Each chain learns from its own path."""
+def adapt(tuning: Tuning, path: Array, moves: Array, kernel: Kernel) -> Tuning:
+    """Let each chain learn from its own path."""
     return jax.vmap(kernel.adapt, in_axes=(0, 1, None))(tuning, path, moves)

@@ -4,9 +4,9 @@ Given U, the K moves are reversible for π_U, so θ → θ′ has the Hastings r
 
     accept θ′ with probability min(1, π(θ′) π_U(θ) / π(θ) π_U(θ′))
 
-is Metropolis-Hastings on π, whatever U is, as long as U does not look at θ. One streamed pass over the rows scores the
-proposals of all chains at once. What is refused measures how far π_U is from π. (Liu's surrogate transitions; Christen
-and Fox's delayed acceptance.)
+is Metropolis-Hastings on π, whatever U is, as long as U does not depend on θ. One pass over the rows scores the
+proposals of all chains at once. The share of rejections measures how far π_U is from π. (Liu's surrogate transitions;
+Christen and Fox's delayed acceptance.)
 """
 
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Float64
 from numpy.typing import NDArray
 
 from lwa.algorithm import Subset, Tape
@@ -22,14 +23,14 @@ from lwa.backend.random import Purpose, generator
 from lwa.engine.cohort import Cohort, build_first_state, draw_noise_of_page, make_blank_page
 from lwa.engine.problem import Problem
 from lwa.engine.recorder import sum_or_any
-from lwa.kernels.kernel import ADDED_UP, MoveInfo, acceptance_probability, accepts
+from lwa.kernels.kernel import ADDED_UP, MoveInfo, Tuning, acceptance_probability, accepts
 from lwa.rows.slots import to_columns
 from lwa.targets.reference import compute_log_posterior
 from lwa.targets.target import Given, as_held
 
 
 class Correction(NamedTuple):
-    """What came of one surrogate transition of each chain; arrays are `(chains, ...)`."""
+    """The result of one surrogate transition of each chain; arrays are `(chains, ...)`."""
 
     theta: NDArray[np.float64]
     log_posterior: NDArray[np.float64]
@@ -38,11 +39,11 @@ class Correction(NamedTuple):
     refreshed: NDArray[np.float64]  # share of U proposals accepted since the last transition
     distance: NDArray[np.float64]
     evaluations: NDArray[np.int64]  # of U's rows since the last transition
-    extra: dict[str, NDArray[Any]]  # the kernel's own, as `recording.Kept` has it
+    extra: dict[str, NDArray[Any]]  # the kernel's own statistics, as in `Kept`
 
 
 class Streams(NamedTuple):
-    """Where a surrogate's randomness comes from, and how much of it was used before."""
+    """The sources of a surrogate's randomness, and how many transitions used them before."""
 
     subset: Purpose
     theta: Purpose
@@ -51,63 +52,57 @@ class Streams(NamedTuple):
 
 
 ALONGSIDE = Streams(Purpose.EXACT_SUBSET, Purpose.EXACT_THETA, Purpose.EXACT)
-"""Those of `exact=True`."""
+"""The sources for `exact=True`."""
 
 
 class Surrogate:
-    """θ moves on π_U while U holds still, between corrections: one θ or several for each chain's U.
+    """θ moves on π_U with U fixed, between corrections: one θ or several for each chain's U.
 
     `theta` is `(chains * several, d)`, chain after chain, `tuning` what each chain's kernel has learnt.
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        chains: Sequence[int],
-        theta: NDArray[Any],
-        tuning: Any,
-        steps: int,
-        streams: Streams = ALONGSIDE,
-    ) -> None:
+        self, problem: Problem, chains: Sequence[int], theta: NDArray[Any], tuning: Tuning, steps: int,
+        streams: Streams = ALONGSIDE
+    ) -> None:  # fmt: skip
         self.problem, self.chains, self.steps, self.streams = problem, chains, steps, streams
         self.several = len(theta) // len(chains)
         self.names = [chain * self.several + i for chain in chains for i in range(self.several)]
         subsets = problem.subsets
-        # A U chain of its own: where the tape of tune ended depends on how far it had run ahead.
+        # It has its own U chain: where the tape of tune ended depends on how far it had run ahead.
         self.U: Subset = subsets.burn_in(subsets.start(chains), chains)[0]
-        self.tuning = self._each(tuning)
+        self.tuning = self._repeat(tuning)
         self.theta: NDArray[Any] = np.asarray(theta, problem.dtype)
         self.done = streams.used
         self.refreshed = self.distance = np.empty(0)
         self.evaluations: NDArray[np.int64] = np.empty(0, np.int64)
         self.extra: dict[str, NDArray[Any]] = {}
 
-    def _each(self, of_chains: Any) -> Any:
-        """What belongs to a chain, for each of its θ."""
+    def _repeat[T](self, of_chains: T) -> T:
+        """Repeat what belongs to a chain for each of its θ."""
         if self.several == 1:
             return of_chains
         return jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf), self.several, axis=0), of_chains)
 
     def propose(self) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """θ′ after K moves given a new U, and log π_U(θ)/π_U(θ′)."""
+        """Return θ′ after K moves given a new U, and log π_U(θ)/π_U(θ′)."""
         problem, subsets = self.problem, self.problem.subsets
         self.U, page = subsets.advance(self.U, self.chains, self.done, self.streams.subset)
-        self.refreshed, self.distance = self._each((page.accepted.mean(0), page.distance[-1]))
-        columns = self._each(to_columns(subsets.take(self.U), problem.dtype, axis=1))
-        given, counts = self._each((as_held(subsets.given(self.U), problem.dtype), subsets.counts(self.U)))
+        self.refreshed, self.distance = self._repeat((page.accepted.mean(0), page.distance[-1]))
+        columns = self._repeat(to_columns(subsets.take(self.U), problem.dtype, axis=1))
+        given, counts = self._repeat((as_held(subsets.given(self.U), problem.dtype), subsets.counts(self.U)))
         state = build_first_state(problem, columns, self.theta, given, counts)
-        state = state._replace(tuning=jax.tree.map(jnp.array, self.tuning))  # `play` takes the state's memory over
+        state = state._replace(tuning=jax.tree.map(jnp.array, self.tuning))  # `play` reuses the memory of the state
         before = np.asarray(state.terms.log_density)
         room = make_blank_page(problem, state, self.steps)
-        state, made = problem.play(
-            state, room, self._tape(given), 0, self.steps, target=problem.target, kernel=problem.kernel
-        )
+        tape, options = self._build_tape(given), {"target": problem.target, "kernel": problem.kernel}
+        state, made = problem.play(state, room, tape, 0, self.steps, **options)
         self.evaluations, self.extra = sum_info(jax.tree.map(np.asarray, made.info))
-        with np.errstate(invalid="ignore"):  # -inf both times where U is infeasible: NaN, so that it is refused
+        with np.errstate(invalid="ignore"):  # -inf - -inf if U is infeasible: NaN, which is rejected
             return np.asarray(state.theta), before - np.asarray(state.terms.log_density)
 
-    def _tape(self, given: Given | None) -> Tape:
-        """K moves during which no row comes in."""
+    def _build_tape(self, given: Given | None) -> Tape:
+        """Return the tape of K moves during which no row comes in."""
         problem, shape = self.problem, (self.steps, len(self.names))
         noise = jax.device_put(draw_noise_of_page(problem, self.streams.theta, self.names, self.done, self.steps))
         none = to_columns(problem.subsets.rows.take(np.empty(0, np.int64)), problem.dtype)
@@ -116,14 +111,12 @@ class Surrogate:
         return Tape(jnp.zeros((*shape, 0), jnp.int32), rows, noise, jnp.zeros(shape, problem.dtype), still)
 
     def decide(
-        self,
-        proposed: NDArray[Any],
-        log_surrogate: NDArray[np.float64],
-        old: NDArray[np.float64],
-        new: NDArray[np.float64],
-    ) -> Correction:
-        """Accept or refuse by the full posterior, `old` at θ and `new` at θ′."""
-        log_u = np.array([self._decision(name) for name in self.names])
+        self, proposed: Float[np.ndarray, "chains d"], log_surrogate: Float64[np.ndarray, " chains"],
+        old: Float64[np.ndarray, " chains"], new: Float64[np.ndarray, " chains"]
+    ) -> Correction:  # fmt: skip
+        """Accept or reject by the log full posterior, which is `old` at θ and `new` at θ′."""
+        seed, decision = self.problem.seed, self.streams.decision
+        log_u = np.array([float(np.log(generator(seed, decision, name, self.done).random())) for name in self.names])
         with np.errstate(invalid="ignore"):
             log_ratio = np.where(new > -np.inf, new - old + log_surrogate, -np.inf)
         accept = np.asarray(accepts(jnp.asarray(log_u), jnp.asarray(log_ratio)))
@@ -135,13 +128,9 @@ class Surrogate:
             refreshed=self.refreshed, distance=self.distance, evaluations=self.evaluations, extra=self.extra,
         )  # fmt: skip
 
-    def _decision(self, name: int) -> float:
-        """The log uniform of one correction."""
-        return float(np.log(generator(self.problem.seed, self.streams.decision, name, self.done).random()))
-
 
 def sum_info(info: MoveInfo) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
-    """What K moves read and what the kernel has to say of them, from arrays `(K, ...)`."""
+    """Return the evaluations and the kernel's own statistics of K moves, from arrays `(K, ...)`."""
     extra = {
         name: sum_or_any(name, values.sum(0, dtype=np.int64)) if name in ADDED_UP else values[-1]
         for name, values in jax.tree.map(np.asarray, dict(info.extra)).items()
@@ -150,7 +139,7 @@ def sum_info(info: MoveInfo) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]
 
 
 def build_surrogates(cohorts: Sequence[Cohort], steps: int) -> list[Surrogate]:
-    """Every cohort as it stands after tune, for corrections every so many moves."""
+    """Return a surrogate of every cohort after tune, with `steps` moves between corrections."""
     with jax.enable_x64(True):
         return [
             Surrogate(cohort.problem, cohort.chains, np.asarray(cohort.state.theta), cohort.state.tuning, steps)
@@ -161,7 +150,7 @@ def build_surrogates(cohorts: Sequence[Cohort], steps: int) -> list[Surrogate]:
 def correct(
     surrogates: Sequence[Surrogate], problem: Problem, values: list[NDArray[np.float64]] | None
 ) -> tuple[list[Correction], list[NDArray[np.float64]]]:
-    """One surrogate transition of every chain, for one pass over the rows (two for the first)."""
+    """Make one surrogate transition of every chain, in one pass over the rows (two for the first)."""
     model, rows = problem.target.model, problem.full
     with jax.enable_x64(True):
         sizes = np.cumsum([len(surrogate.theta) for surrogate in surrogates])[:-1]

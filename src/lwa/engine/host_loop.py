@@ -1,27 +1,33 @@
 """Algorithm 1 for models that JAX cannot trace: lines 7-11 in a Python loop over the same tape.
 
-Proposals, sums and decisions are the compiled ones of every other run, on the same randomness; only the log-likelihood
-and the log prior are called from Python, once a chain and move.
+Proposals, sums and decisions are compiled and use the same randomness as every other run; only the log-likelihood and
+the log prior are called from Python, once per chain and move.
 """
 
 from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float, Float64
 from numpy.typing import NDArray
 
 from lwa.algorithm import Draw, State, Tape
-from lwa.kernels.kernel import MetropolisKernel, metropolis
+from lwa.kernels.kernel import AnyArray, MetropolisKernel, Noise, Tuning, metropolis
 from lwa.models.python_model import evaluate_priors, evaluate_rows
+from lwa.rows.slots import Columns
 from lwa.targets.target import Given, Target, Terms
+
+type Evaluated = tuple[NDArray[Any], Float64[np.ndarray, "chains n"]]
+"""log p(θ) of each chain, and log f(Y_k|·) of its rows."""
 
 
 def play_on_host(
     state: State, draws: Draw, tape: Tape, start: int, stop: int, target: Target, kernel: MetropolisKernel
 ) -> tuple[State, Draw]:
-    """What `algorithm.play` does, written onto the NumPy arrays of `state` and `draws`."""
+    """Do what `algorithm.play` does, on the NumPy arrays of `state` and `draws` in place."""
     tape = jax.tree.map(np.asarray, tape)
     for t in range(start, stop):
         entry = jax.tree.map(lambda leaf, t=t: leaf[t], tape)
@@ -35,9 +41,9 @@ def play_on_host(
 
 
 def exchange_on_host(state: State, entry: Tape, changed: NDArray[np.intp]) -> None:
-    """Y_U with the incoming rows in their slots, for the chains whose U changed."""
+    """Put the incoming rows into their slots of Y_U, for the chains whose U changed."""
 
-    def put(new: Any, old: Any) -> None:
+    def put(new: NDArray[Any], old: NDArray[Any]) -> None:
         for c in changed:
             old[c][..., entry.slots[c]] = new[c]
 
@@ -45,16 +51,14 @@ def exchange_on_host(state: State, entry: Tape, changed: NDArray[np.intp]) -> No
 
 
 def renew_on_host(state: State, entry: Tape, changed: NDArray[np.intp], target: Target) -> Terms:
-    """The log target at θ once U has changed, as `Target.refresh` has it: only incoming rows, or all if θ is put
-    elsewhere."""
+    """Return the log target at θ after U changed, like `Target.refresh`: from new rows, or all if U transports θ."""
     terms = np.array(state.terms.rows)
-    if entry.given is not None and entry.given.transport is not None:
-        at = np.asarray(transport_chains(target, state.theta, entry.given))
-        for c in changed:
+    transports = entry.given is not None and entry.given.transport is not None
+    at = np.asarray(transport_chains(target, state.theta, entry.given) if transports else state.theta)
+    for c in changed:
+        if transports:
             terms[c] = evaluate_chain(target, at, state.rows, c)
-    else:
-        at = np.asarray(state.theta)
-        for c in changed:
+        else:
             terms[c, entry.slots[c]] = evaluate_chain(target, at, entry.rows, c)
     return sum_chains(target, state.theta, state.terms.prior, terms, given=entry.given, counts=state.counts)
 
@@ -69,29 +73,29 @@ def move_on_host(state: State, entry: Tape, target: Target, kernel: MetropolisKe
     return state._replace(theta=theta, terms=terms, tuning=tuning), draw
 
 
-def evaluate_on_host(target: Target, theta: Any, rows: Any, given: Given | None, counts: Any) -> Terms:
-    """The log target of each chain at its θ given its own rows."""
+def evaluate_on_host(
+    target: Target, theta: AnyArray, rows: Columns, given: Given | None, counts: AnyArray | None
+) -> Terms:
+    """Return the log target of each chain at its θ given its own rows."""
     at = np.asarray(transport_chains(target, theta, given))
     prior, terms = evaluate_chains(target, np.asarray(theta), at, rows)
     return sum_chains(target, theta, prior, terms, given=given, counts=counts)
 
 
-def evaluate_chains(
-    target: Target, theta: NDArray[Any], at: NDArray[Any], rows: Any
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """log p at θ and log f(Y_k|·) where U puts it, chain by chain."""
+def evaluate_chains(target: Target, theta: NDArray[Any], at: NDArray[Any], rows: Columns) -> Evaluated:
+    """Return log p at θ, and log f(Y_k|·) at the θ to which U transports it."""
     prior = evaluate_priors(target.model, theta)
     return prior, np.stack([evaluate_chain(target, at, rows, c) for c in range(len(theta))])
 
 
-def evaluate_chain(target: Target, at: NDArray[Any], rows: Any, c: int) -> NDArray[np.float64]:
-    """log f(Y_k|θ) of one chain's rows."""
+def evaluate_chain(target: Target, at: Float[np.ndarray, "chains d"], rows: Columns, c: int) -> NDArray[np.float64]:
+    """Return log f(Y_k|θ) of the rows of the c-th chain."""
     return evaluate_rows(target.model, at[c], jax.tree.map(lambda leaf: np.moveaxis(np.asarray(leaf)[c], -1, 0), rows))
 
 
 @jax.jit
 def transport_chains(target: Target, theta: Array, given: Given | None) -> Array:
-    """θ̂ + A_U δ, or θ."""
+    """Return θ̂ + A_U δ of each chain, or θ."""
     return jax.vmap(target.transport)(theta, given)
 
 
@@ -99,17 +103,17 @@ def transport_chains(target: Target, theta: Array, given: Given | None) -> Array
 def sum_chains(
     target: Target, theta: Array, prior: Array, rows: Array, given: Given | None, counts: Array | None
 ) -> Terms:
-    """The log target from its terms."""
+    """Return the log target of each chain from its terms."""
     return jax.vmap(target.sum_terms)(theta, prior, rows, given, counts)
 
 
 @partial(jax.jit, static_argnames=("kernel",))
 def propose_on_host(
-    noise: Any, tuning: Any, theta: Array, given: Given | None, target: Target, kernel: MetropolisKernel
+    noise: Noise, tuning: Tuning, theta: Array, given: Given | None, target: Target, kernel: MetropolisKernel
 ) -> tuple[Array, Array, Array]:
-    """Line 7: θ', its Hastings term and where U puts it."""
+    """Line 7: return θ', its Hastings term and the θ to which U transports it."""
 
-    def one(noise: Any, tuning: Any, theta: Array, given: Given | None) -> tuple[Array, Any, Array]:
+    def one(noise: Noise, tuning: Tuning, theta: Array, given: Given | None) -> tuple[Array, Any, Array]:
         proposed, log_hastings = kernel.propose(noise, tuning, theta)
         return proposed, log_hastings, target.transport(proposed, given)
 
@@ -118,17 +122,17 @@ def propose_on_host(
 
 @partial(jax.jit, static_argnames=("kernel",))
 def decide_on_host(
-    state: State, entry: Tape, proposed: Array, log_hastings: Array, new: Any, target: Target, kernel: MetropolisKernel
-) -> tuple[Array, Terms, Any, Draw]:
-    """Lines 8-9, and what the kernel learns."""
+    state: State, entry: Tape, proposed: Array, log_hastings: Array, new: Evaluated, target: Target,
+    kernel: MetropolisKernel
+) -> tuple[Array, Terms, Tuning, Draw]:  # fmt: skip
+    """Lines 8-9: accept or reject, and let the kernel learn."""
 
     def one(
-        state: State, entry: Tape, proposed: Array, log_hastings: Array, new: Any
-    ) -> tuple[Array, Terms, Any, Draw]:
-        prior, rows = new
+        state: State, entry: Tape, proposed: Array, log_hastings: Array, prior: Array, rows: Array
+    ) -> tuple[Array, Terms, Tuning, Draw]:
         terms = target.sum_terms(proposed, prior, rows, entry.given, state.counts)
         theta, terms, info = metropolis(entry.noise.log_u, (state.theta, state.terms), (proposed, terms), log_hastings)
         tuning = kernel.steer(state.tuning, entry.noise, info, entry.gain)
         return theta, terms, tuning, Draw(theta, terms.log_density, info)
 
-    return jax.vmap(one)(state, entry, proposed, log_hastings, new)
+    return jax.vmap(one)(state, entry, proposed, log_hastings, *map(jnp.asarray, new))

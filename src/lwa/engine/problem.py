@@ -1,4 +1,4 @@
-"""Problem: everything that chains share, decided before the first move and never changed."""
+"""Problem: everything that chains share. It is built before the first move and never changes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from lwa.backend.random import Purpose, generator
 from lwa.data.data import Data
 from lwa.engine.host_loop import evaluate_on_host, play_on_host
 from lwa.kernels import HMC, Autoregressive, Kernel, RandomWalk
-from lwa.kernels.kernel import Precision
+from lwa.kernels.kernel import AnyArray, Precision
 from lwa.rows import Rows
 from lwa.rows.passes import count_unit_rows
 from lwa.rows.slots import to_columns
@@ -28,22 +28,21 @@ if TYPE_CHECKING:
     from lwa.engine.device.cohort import DeviceCohort
 
 PILOTED = 64
-"""Subsets, at the most, on which precision and kernel are tried."""
+"""The largest number of subsets on which precision and kernel are tried."""
 PROPOSALS = 64
-"""Proposals per subset by which acceptance is predicted."""
+"""Proposals per subset for the prediction of the acceptance rate."""
 ROUNDING = 0.25
-"""Noise in the log acceptance ratio that float32 may bring. It is a function of θ that changes from one float to the
-next, of which a posterior sd holds thousands, so that moments do not feel it; moves do: one in ten is refused for it,
-2 Φ(-0.25/2) = 0.9, where float64 costs a fourth of the time or more."""
-
+"""Noise in the log acceptance ratio that float32 may add. It is a function of θ that changes from one float to the
+next, and a posterior sd holds thousands of floats, so moments are not affected. Moves are: one in ten is rejected for
+it, 2 Φ(-0.25/2) = 0.9, while float64 costs a fourth of the time or more."""
 GAUSSIAN = 0.85
-"""Share of the Gaussian's proposals accepted from which on nothing is better: each move costs one evaluation."""
+"""If at least this share of the Gaussian's proposals is accepted, no kernel is better: a move costs one evaluation."""
 NOT_GAUSSIAN = 0.7
-"""... and under which trajectories of some gradients are, given enough parameters."""
+"""If less than this share is accepted, trajectories of some gradients are better, given enough parameters."""
 TRAJECTORIES, TAILS = 10, 20
-"""Parameters from which on trajectories are worth their gradients, and up to which a Student-t covers a skewed or
-heavy-tailed posterior better than the Gaussian. Effective draws a second, in thousands, by the share that is predicted
-to be accepted (`benchmarks/kernels.py --cases crossing`):
+"""Trajectories are worth their gradients from 10 parameters on; up to 20, a Student-t covers a skewed or heavy-tailed
+posterior better than the Gaussian. Effective draws per second, in thousands, by the predicted share of accepted
+proposals (`benchmarks/kernels.py --cases crossing`):
 
 |  d | predicted | Gaussian | Student-t | HMC |
 |----|-----------|----------|-----------|-----|
@@ -70,12 +69,12 @@ class Problem:
     kernel: Kernel
     refresh_steps: int  # L
     tune: int  # moves
-    dtype: Precision  # in which θ and the rows of subsets are held
-    full: Rows  # all rows, or all units of them
+    dtype: Precision  # of θ and of the rows of subsets
+    full: Rows  # all rows or units
     reads: int  # rows that the log-likelihood reads per subset
     reference: Reference | None = None
-    gaussian_acceptance: float | None = None  # predicted, if the kernel was chosen by it
-    device_cohort: BuildDeviceCohort | None = None  # what plays all chains on an accelerator, if anything does
+    gaussian_acceptance: float | None = None  # the predicted share, if the kernel was chosen by it
+    device_cohort: BuildDeviceCohort | None = None  # plays all chains on an accelerator; None if the host does
 
     @property
     def seed(self) -> int:
@@ -99,9 +98,9 @@ class Problem:
 
 
 class Wishes(NamedTuple):
-    """What a user asked of θ's moves."""
+    """The user's settings for the moves of θ."""
 
-    kernel: Kernel | None  # None: to be chosen
+    kernel: Kernel | None  # None: lwa chooses one
     precision: str
     refresh_steps: int
     tune: int
@@ -109,7 +108,7 @@ class Wishes(NamedTuple):
 
 
 class PilotSubsets(NamedTuple):
-    """Some first subsets: what the target needs to know of each."""
+    """What the target needs of each of some first subsets."""
 
     rows: PyTree[NDArray[Any]]  # leaves (subsets, n, ...)
     given: Given | None
@@ -117,25 +116,18 @@ class PilotSubsets(NamedTuple):
 
 
 def build_problem(
-    data: Data,
-    target: Target,
-    wishes: Wishes,
-    *,
-    subsets: Chain,
-    first: Subset,
-    reference: Reference | None,
-    start: Float64[np.ndarray, " d"] | None,
-) -> Problem:
-    """Choose precision and kernel by trying them on the first subsets, and return all that chains share.
+    data: Data, target: Target, wishes: Wishes, *, subsets: Chain, first: Subset, reference: Reference | None,
+    start: Float64[np.ndarray, " d"] | None
+) -> Problem:  # fmt: skip
+    """Choose precision and kernel by trying them on the first subsets, and return everything that chains share.
 
-    Both are tried around the reference; without one, around a given `start` or the model's `init`.
+    Both are tried around the reference, or without one around `start` or the model's `init`.
     """
     lead_in = count_unit_rows(subsets.rows) - subsets.size if data.ordered else 0
     few = jax.tree.map(lambda leaf: leaf[:PILOTED], first)
     pilot = PilotSubsets(subsets.take(few), subsets.given(few), subsets.counts(few))
-    dtype = choose_precision(
-        wishes.precision, target, pilot, subsets.seed, start if reference is None else reference.theta
-    )
+    around = start if reference is None else reference.theta
+    dtype = choose_precision(wishes.precision, target, pilot, subsets.seed, around)
     kernel, accepted = wishes.kernel, None
     if kernel is None:
         if reference is not None and not data.model.in_python:  # a model in Python is too slow to try
@@ -150,7 +142,7 @@ def build_problem(
 
 
 def move_to_device(problem: Problem, chains: int) -> Problem:
-    """Return the problem with the cohort that an accelerator can play and pages that suit it, if there is one."""
+    """Return the problem with the cohort that an accelerator can play, if there is one, and pages that suit it."""
     from lwa.engine.device.choice import choose_cohort_kind
 
     cohort = choose_cohort_kind(problem, chains)
@@ -161,13 +153,9 @@ def move_to_device(problem: Problem, chains: int) -> Problem:
 
 
 def choose_precision(
-    asked: str,
-    target: Target,
-    pilot: PilotSubsets,
-    seed: int,
-    start: Float64[np.ndarray, " d"] | None,
+    asked: str, target: Target, pilot: PilotSubsets, seed: int, start: Float64[np.ndarray, " d"] | None
 ) -> Precision:
-    """Return float32 unless another one is asked for or its rounding would disturb the acceptance ratio.
+    """Return float32 unless the user asked for another precision or rounding would disturb the acceptance ratio.
 
     The noise is measured: w √(2 Σ_U (ℓ32 - ℓ64)²) near the start, over the pilot's subsets.
     """
@@ -185,7 +173,7 @@ def choose_precision(
         return np.asarray(found.rows, np.float64)
 
     single, double = terms(np.float32), terms(np.float64)
-    with np.errstate(invalid="ignore"):  # inf - inf, if the model is not finite: the starts are checked next
+    with np.errstate(invalid="ignore"):  # inf - inf if the model is not finite; starts are checked later
         noise = target.power * np.sqrt(2 * ((single - double) ** 2).sum(-1))
     noise = noise[np.isfinite(noise)]
     return np.float64 if len(noise) and noise.max() > ROUNDING else np.float32
@@ -194,8 +182,8 @@ def choose_precision(
 def predict_acceptance(target: Target, pilot: PilotSubsets, reference: Reference, seed: int) -> float:
     """Return the share of independent proposals from the Gaussian at θ̂ that chains on the targets given U would accept.
 
-    With weights w = π_U/G at points of G, that is E[w min(1, w'/w)] / E[w]. Points are as many at a time as there are
-    subsets, so that the program that found the precision serves.
+    With weights w = π_U/G at points of G, that is E[w min(1, w'/w)] / E[w]. It evaluates as many points at a time as
+    there are subsets, to reuse the program that `choose_precision` compiled.
     """
     columns = to_columns(pilot.rows, np.float64, axis=1)
     subsets, d = jax.tree.leaves(columns)[0].shape[0], len(reference.theta)
@@ -212,11 +200,11 @@ def predict_acceptance(target: Target, pilot: PilotSubsets, reference: Reference
 
 
 def choose_kernel(d: int, *, calibrated: bool, accepted: float | None = None) -> Kernel:
-    """Return the kernel that `kernel="auto"` is for d parameters.
+    """Return the kernel of `kernel="auto"` for d parameters.
 
     If there is a reference, proposals come from the Gaussian there, unless too few of them would be accepted;
-    `accepted` is None as long as that is not known. Else the adaptive random walk: it asks for no derivatives, and if U
-    moves the target, draws are worth what U's moves make of them, whatever moves θ.
+    `accepted` is None if that is not known. Otherwise it is the adaptive random walk, which needs no derivatives: if
+    each U has another target, U's moves limit how much draws are worth, whatever the kernel of θ.
     """
     if not calibrated:
         return RandomWalk()
@@ -227,15 +215,16 @@ def choose_kernel(d: int, *, calibrated: bool, accepted: float | None = None) ->
     return Autoregressive(df=8.0) if d <= TAILS else Autoregressive()
 
 
-def evaluate(target: Target, theta: Any, rows: PyTree[Any], given: Given | None = None, counts: Any = None) -> Terms:
+def evaluate(
+    target: Target, theta: AnyArray, rows: PyTree, given: Given | None = None, counts: AnyArray | None = None
+) -> Terms:
     """Return the log target of each chain at its θ given its own rows."""
-    on = evaluate_on_host if target.model.in_python else evaluate_compiled
-    return on(target, theta, rows, given, counts)
+    return (evaluate_on_host if target.model.in_python else evaluate_compiled)(target, theta, rows, given, counts)
 
 
 @jax.jit
 def evaluate_compiled(
     target: Target, theta: Array, rows: PyTree[Array], given: Given | None, counts: Array | None
 ) -> Terms:
-    """Return the log target of all chains from one program."""
+    """Return the log target of all chains from one compiled program."""
     return jax.vmap(target.evaluate)(theta, rows, given, counts)

@@ -1,4 +1,4 @@
-"""From θ moves to kept draws: every `thinning`-th transition of Algorithm 1, with what happened since the last one."""
+"""From θ moves to kept draws: every `thinning`-th transition of Algorithm 1, with statistics since the last one."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,36 +16,36 @@ class Kept(NamedTuple):
     """Kept draws; arrays are `(chains, draws, ...)`."""
 
     theta: NDArray[np.float64]
-    lp: NDArray[np.float64]  # log target given the subset of that moment
+    lp: NDArray[np.float64]  # log target given the current subset
     acceptance_rate: NDArray[np.float64]  # mean over the θ moves since the last kept draw
     accepted: NDArray[np.bool_]  # the last of those moves
     subset_accepted: NDArray[np.float64]  # share of U proposals accepted since the last kept draw
     subset_distance: NDArray[np.float64]
     n_rows_read: NDArray[np.int64]  # by the log-likelihood since the last kept draw
-    extra: dict[str, NDArray[Any]]  # the kernel's own, added up since the last kept draw or that of the last move
+    extra: dict[str, NDArray[Any]]  # the kernel's own: sums since the last kept draw, or values of the last move
 
 
 class Recorder:
-    """The kept draws of all chains, as their moves come in; `extra` has a zero of all that the kernel tells besides.
+    """Collects the kept draws of all chains; `extra` has a zero of the type of each of the kernel's own statistics.
 
-    Draws lie in one buffer `(chains, room, ...)`, which grows where `room` was not foreseen. Chains may be some draws
-    apart, since only the end of a transition is kept.
+    Draws lie in one buffer `(chains, room, ...)`, which grows if `room` is too small. Chains may be some draws apart,
+    since only the end of a transition is kept.
     """
 
     def __init__(self, chains: int, thinning: int, n: int, extra: Mapping[str, np.generic], room: int = 0) -> None:
         self.thinning, self.n, self.room = thinning, n, room
         self.added = [name for name in extra if name in ADDED_UP]
-        self.buffer: Kept | None = None  # as long as there are no draws
+        self.buffer: Kept | None = None  # until there are draws
         self.counts: NDArray[np.int64] = np.zeros(chains, np.int64)  # draws of each chain so far
-        self.taken = 0  # how many of them are held elsewhere
-        # Since the last kept draw: moves, acceptance, refreshes, transitions, evaluations, and the kernel's own.
+        self.taken = 0  # how many of them are stored elsewhere
+        # Since the last kept draw: moves, acceptance, refreshes, transitions, evaluations, and the kernel's own sums.
         self.open: NDArray[np.int64] = np.zeros((5 + len(self.added), chains), np.int64)
 
     def add(self, moves: Moves, first: int = 0) -> None:
-        """Keep what is due among these moves of a cohort, whose chains are the `first`-th and those after it.
+        """Keep the draws among these moves of a cohort, whose chains begin with the `first`-th.
 
-        Sums are of whole numbers, acceptance in units of 2⁻³²: so where a run is cut into blocks changes no bit. A
-        cohort may be filled up with chains that the run does not have.
+        Sums are of integers, acceptance in units of 2⁻³², so cutting a run into blocks changes no bit. A cohort may be
+        filled up with chains that the run does not have.
         """
         chains = min(moves.ends.shape[1], len(self.counts) - first)
         own = slice(first, first + chains)
@@ -61,7 +61,7 @@ class Recorder:
         new = np.bincount(chain, minlength=chains)
         firsts = (np.cumsum(new) - new)[new > 0]
         since = np.diff(due, axis=1, prepend=0)
-        since[:, firsts] = due[:, firsts]  # each chain's first is counted from the block before
+        since[:, firsts] = due[:, firsts]  # the first of each chain counts from the block before
         draws = self._collect(moves, (move, chain), since)
         draws = draws._replace(theta=draws.theta.astype(np.float64))
         ordinal = np.arange(len(chain)) - np.repeat(np.cumsum(new) - new, new)
@@ -72,14 +72,14 @@ class Recorder:
         self.open[:, first + chain[lasts]] -= due[:, lasts]
 
     def summarise(self, running: RunningSummary) -> RunningSummary | None:
-        """Return the summary with the draws that it has not seen, if they are where it is; else None."""
+        """Return the summary with all new draws, if they are on the same device; otherwise None."""
         return None
 
     def bring_home(self) -> None:
-        """Fetch draws that are elsewhere."""
+        """Fetch the draws that are on a device."""
 
     def _add_in_step(self, moves: Moves, own: slice) -> None:
-        """The same where every move ends a transition and chains are level, so that all keep the same moves."""
+        """Keep draws if every move ends a transition and all chains have equally many, so that all keep the same."""
         every, opened = self.thinning, int(self.open[3, own.start])
         last = slice(every - 1 - opened, None, every)
         acceptance = np.rint(moves.acceptance * 2.0**32)
@@ -102,7 +102,7 @@ class Recorder:
         self.counts[own] += new
 
     def _collect(self, moves: Moves, at: Any, since: Any) -> Kept:
-        """Return the draws at some of these moves, with what was counted since the draw before each."""
+        """Return the draws at some of these moves, with the sums since the draw before each."""
         made, accepted, refreshes, transitions, evaluations, *sums = since
         extra = {name: values[at] for name, values in moves.extra.items()}
         return Kept(
@@ -113,7 +113,7 @@ class Recorder:
         )  # fmt: skip
 
     def put(self, draws: Kept) -> None:
-        """Draws of all chains as they are, as many of each."""
+        """Add equally many draws of all chains, unchanged."""
         chains, new = draws.lp.shape
         chain, ordinal = np.divmod(np.arange(chains * new), new)
         flat = jax.tree.map(lambda leaf: leaf.reshape(chains * new, *leaf.shape[2:]), draws)
@@ -121,14 +121,14 @@ class Recorder:
         self.counts += new
 
     def _write(self, draws: Kept, chain: NDArray[np.int64], place: NDArray[np.int64]) -> None:
-        """Each of these draws to its place in the buffer."""
+        """Write each of these draws to its place in the buffer."""
         if not len(place):
             return
         self._make_room(int(place.max()) + 1, draws)
         jax.tree.map(lambda own, new: own.__setitem__((chain, place), new), self.buffer, draws)
 
     def _make_room(self, needed: int, like: Kept) -> None:
-        """For so many draws of each chain, built like these, `(draws, ...)`."""
+        """Make room for so many draws per chain of the types of these, `(draws, ...)`."""
         there = 0 if self.buffer is None else self.buffer.lp.shape[1]
         if needed <= there:
             return
@@ -140,49 +140,49 @@ class Recorder:
 
     @property
     def count(self) -> int:
-        """Draws that every chain has made."""
+        """The number of draws that every chain has."""
         return int(self.counts.min())
 
     @property
     def held(self) -> int:
-        """Draws that are here, of every chain."""
+        """The number of draws in the buffer that every chain has."""
         return self.count - self.taken
 
-    def missing(self, draws: int) -> int:
-        """Transitions still to come until every chain has so many draws; at least as many θ moves."""
-        behind = int((self.counts * self.thinning + self.open[3]).min())
-        return draws * self.thinning - behind  # Python's integers: draws without end are more than others hold
+    def count_missing(self, draws: int) -> int:
+        """Return the transitions until every chain has so many draws; they take at least as many θ moves."""
+        done = int((self.counts * self.thinning + self.open[3]).min())
+        return draws * self.thinning - done  # in Python's integers: an unlimited number of draws would overflow others
 
-    def between(self, start: int, stop: int) -> Kept:
-        """Of the draws that are here, those from `start` to before `stop`: views, which last until more come."""
+    def slice_draws(self, start: int, stop: int) -> Kept:
+        """Return views of the draws `start` to before `stop` of the buffer, valid until more are added."""
         assert self.buffer is not None
         return jax.tree.map(lambda leaf: leaf[:, start:stop], self.buffer)
 
     def drop(self, draws: int) -> None:
-        """The first so many are held elsewhere from now on, or not at all."""
+        """Drop the first draws from the buffer."""
         used = int(self.counts.max()) - self.taken
         for leaf in jax.tree.leaves(self.buffer):
             leaf[:, : used - draws] = leaf[:, draws:used]
         self.taken += draws
 
-    def all(self) -> Kept:
-        """Everything that is here; of chains that are behind others, the last places hold nothing."""
-        return self.between(0, int(self.counts.max()) - self.taken)
+    def get_all(self) -> Kept:
+        """Return the whole buffer; the last places of chains with fewer draws hold nothing."""
+        return self.slice_draws(0, int(self.counts.max()) - self.taken)
 
 
 def sum_or_any(name: str, total: NDArray[np.int64]) -> NDArray[Any]:
-    """How often, or how many; of trajectories that diverged, whether there was any."""
+    """Return the total, or for trajectories that diverged whether there was any."""
     return total > 0 if name == "diverging" else total
 
 
 def select_kept(recorder: Recorder, dimension: int, most: int, extra: Mapping[str, np.generic]) -> Kept:
-    """The draws that every chain has, `most` at the most."""
+    """Return the draws that every chain has, at most `most`."""
     length = min(most, recorder.held)
-    return recorder.between(0, length) if length else make_blank_draws(len(recorder.counts), dimension, extra)
+    return recorder.slice_draws(0, length) if length else make_blank_draws(len(recorder.counts), dimension, extra)
 
 
 def make_blank_draws(chains: int, dimension: int, extra: Mapping[str, np.generic]) -> Kept:
-    """No draws, in the shape that draws have."""
+    """Return no draws, with the shapes and types of draws."""
     none = np.empty((chains, 0))
     return Kept(
         theta=np.empty((chains, 0, dimension)), lp=none, acceptance_rate=none, accepted=none.astype(bool),

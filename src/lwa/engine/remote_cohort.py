@@ -1,8 +1,8 @@
 """Cohorts that workers play, a segment of moves at a time.
 
-A worker gets what a cohort held when its last segment ended and gives back what it holds now. So a worker that dies
-costs one segment: another begins it again from there, to the same bits. A worker that played the last one still has the
-cohort as it was and goes on with it.
+A worker receives the cohort's snapshot from the end of its last segment and returns a new one. If it dies, another
+repeats the segment from the same snapshot, with the same bits. A worker that played the last segment still has the
+cohort and continues with it.
 """
 
 import threading
@@ -12,24 +12,26 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 from numpy.typing import NDArray
 
+from lwa.algorithm import State
 from lwa.engine.cohort import CohortState, LocalCohort, Moves, restore_cohort
 from lwa.engine.problem import Problem
 from lwa.executors import Executor, Work
 
 
 class Segment(NamedTuple):
-    """What came of a segment."""
+    """The result of a segment."""
 
     moves: Moves
     held: CohortState
-    name: str  # by which the worker that played it knows the cohort
-    invalid: NDArray[Any] | None  # a θ′ without a density, if there was one
+    name: str  # by which the worker that played it finds the cohort again
+    invalid: NDArray[Any] | None  # a θ′ whose log target was NaN or +inf, if there was one
 
 
 class RemoteCohort:
-    """A cohort of which this process holds the state between two segments, and an executor plays these."""
+    """A cohort whose segments an executor plays; this process holds its state between them."""
 
     on_device: ClassVar[bool] = False
 
@@ -37,18 +39,18 @@ class RemoteCohort:
         self.problem, self.chains, self.executor, self.near = cohort.problem, cohort.chains, executor, near
         self.frozen = cohort.frozen
         self.last = cohort.take_snapshot()
-        self.page = jax.tree.map(np.empty_like, cohort.get_stored_page())
+        self.page: PyTree = jax.tree.map(np.empty_like, cohort.get_stored_page())
         self.name = ""
         self.invalid: NDArray[Any] | None = None
         cohort.close()
 
     @property
     def moves(self) -> int:
-        """Played so far."""
+        """Moves played so far."""
         return self.last.moves
 
     @property
-    def state(self) -> Any:
+    def state(self) -> State:
         """θ and what the kernel has learnt."""
         return self.last.state
 
@@ -60,49 +62,49 @@ class RemoteCohort:
         return segment.moves
 
     def freeze(self) -> None:
-        """End of tune."""
+        """End tune: the kernel learns nothing from here on."""
         self.frozen = True
 
     def take_snapshot(self) -> CohortState:
-        """What it holds now."""
+        """Return what the next moves depend on."""
         return self.last
 
     def resume_from(self, held: CohortState) -> None:
-        """Take up where another process was."""
+        """Continue from a snapshot, which may be another process's."""
         self.last, self.name = held, ""
 
-    def get_stored_page(self) -> Any:
-        """A page as tapes have it in store, to see how such are built."""
+    def get_stored_page(self) -> PyTree:
+        """Return a page with the shapes and types of those that tapes store."""
         return self.page
 
-    def stop_at(self, state: Any, moves: int) -> None:
-        """Be where tune ended, not to move again."""
+    def stop_at(self, state: State, moves: int) -> None:
+        """Set the state in which tune ended."""
         self.last = self.last._replace(state=state, moves=moves)
 
     def find_last_invalid(self) -> NDArray[Any] | None:
-        """A θ′ of the last segment whose log target was NaN or +inf."""
+        """Return a θ′ of the last segment whose log target was NaN or +inf, if there was one."""
         return self.invalid
 
     def checkpoint(self) -> CohortState | None:
-        """Return where the last whole segment ended."""
+        """Return the snapshot from the end of the last segment."""
         return self.last
 
     def wait_for_compilation(self) -> None:
         """Return at once: workers compile with their first segment."""
 
     def close(self) -> None:
-        """Nothing is open here."""
+        """Do nothing: nothing is open in this process."""
 
 
 _COHORTS_LOCK = threading.Lock()
-_PLAYING: dict[int, tuple[str, LocalCohort]] = {}  # by the first chain; of the last run that this process saw
+_PLAYING: dict[int, tuple[str, LocalCohort]] = {}  # by the first chain; of the last run that this process played
 _PROBLEM: list[Problem] = []
 
 
 def play_segment(
     problem: Problem, chains: Sequence[int], held: CohortState, name: str, frozen: bool, stop: int
 ) -> Segment:
-    """On a worker: go on with the cohort that is at hand, or with one made of what it held."""
+    """Play a segment on a worker, with the cohort that it still has, or with one restored from the snapshot."""
     with _COHORTS_LOCK:
         if not _PROBLEM or _PROBLEM[0] is not problem:
             for _, cohort in _PLAYING.values():

@@ -1,12 +1,14 @@
-"""What is counted of a block of moves: a few numbers, found where the moves are and asked for once."""
+"""Counts over a block of moves, computed where the moves are, on the host or on a device."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float, PyTree
 
 from lwa.engine.cohort import Moves
 from lwa.targets.reference import Reference
@@ -16,18 +18,18 @@ from lwa.targets.target import WRITTEN_OUT
 class Tally(NamedTuple):
     """Sums over all moves of a cohort."""
 
-    moves: Any  # of all chains
-    evaluations: Any  # ... of those chains that the run has
-    invalid: Any
-    refreshed: Any
-    transitions: Any
-    standing: Any  # moves during which the log target was -inf
-    acceptance: Any
-    furthest: Any  # the largest distance from the reference point, in posterior sds; 0 where there is none
+    moves: int  # of all chains
+    evaluations: int  # of the chains that the run has
+    invalid: int
+    refreshed: int
+    transitions: int
+    standing: int  # moves during which the log target was -inf
+    acceptance: float
+    furthest: float  # the largest distance from the reference point, in posterior sds; 0 if there is none
 
 
 def count_block(moves: Moves, chains: int, reference: Reference | None) -> Tally:
-    """Of moves on the host or on a device; of a cohort filled up, the first `chains` are the run's."""
+    """Return the tally of moves on the host or on a device. The first `chains` of a cohort that is filled up count."""
     if isinstance(moves.theta, Array):
         known = None if reference is None else (reference.theta, reference.whitening)
         with jax.enable_x64(True):
@@ -36,24 +38,23 @@ def count_block(moves: Moves, chains: int, reference: Reference | None) -> Tally
 
 
 def add_tallies(tallies: Sequence[Tally]) -> Tally:
-    """Of all cohorts."""
-    total = Tally(*(sum(map(float, one)) for one in zip(*tallies, strict=True)))
+    """Return the tally of all cohorts."""
+    total = Tally._make(sum(map(float, one)) for one in zip(*tallies, strict=True))
     counts = {name: int(value) for name, value in total._asdict().items() if name not in ("acceptance", "furthest")}
     return total._replace(**counts, furthest=max(float(one.furthest) for one in tallies))
 
 
 @jax.jit
-def tally_on_device(moves: Moves, chains: int, reference: Any) -> Tally:
-    """All of them in one program: each number that is asked for by itself keeps the device waiting."""
-    furthest: Any = 0.0
-    if reference is not None:
-        theta: Any = moves.theta
-        furthest = jnp.sqrt(jnp.max(distances(theta, *reference), initial=0.0))
+def tally_on_device(moves: Moves, chains: int, reference: tuple[Array, Array] | None) -> Tally:
+    """Count everything in one program: each number that is fetched by itself keeps the device waiting."""
+    if reference is None:
+        return count_moves(jnp, moves, chains, 0.0)
+    furthest: PyTree = jnp.sqrt(jnp.max(square_distances(jnp.asarray(moves.theta), *reference), initial=0.0))
     return count_moves(jnp, moves, chains, furthest)
 
 
-def count_moves(xp: Any, moves: Moves, chains: int, furthest: Any) -> Tally:
-    """By NumPy, or by JAX's."""
+def count_moves(xp: ModuleType, moves: Moves, chains: int, furthest: float) -> Tally:
+    """Count by NumPy, or by `jax.numpy`."""
     own = moves.evaluations.sum(0, dtype=np.int64)  # of each chain
     return Tally(
         moves=moves.invalid.size, evaluations=xp.sum(xp.where(xp.arange(len(own)) < chains, own, 0)),
@@ -63,14 +64,12 @@ def count_moves(xp: Any, moves: Moves, chains: int, furthest: Any) -> Tally:
     )  # fmt: skip
 
 
-def distances(theta: Array, centre: Array, whitening: Array) -> Array:
-    """‖F⁻¹ (θ - θ̂)‖² of many θ, `(..., d)`, on a device: of few parameters written out, entry by entry, since a
-    library's product with so narrow a matrix takes longer than to read θ."""
+def square_distances(theta: Float[Array, "... d"], centre: Array, whitening: Array) -> Array:
+    """Return ‖F⁻¹ (θ - θ̂)‖² of many θ on a device; for few parameters entry by entry, since a library's product with
+    so narrow a matrix takes longer than reading θ."""
     away, whitening = (theta - centre).astype(theta.dtype), whitening.astype(theta.dtype)
     d = away.shape[-1]
     if d > WRITTEN_OUT:
         return jnp.sum((away @ whitening.T) ** 2, -1)
-    total: Any = 0.0
-    for i in range(d):
-        total = total + sum(whitening[i, j] * away[..., j] for j in range(i, d)) ** 2  # F⁻¹ is upper triangular
-    return jnp.asarray(total)
+    # F⁻¹ is upper triangular.
+    return jnp.asarray(sum(sum(whitening[i, j] * away[..., j] for j in range(i, d)) ** 2 for i in range(d)))
