@@ -14,7 +14,7 @@ import lwa
 from lwa.rivals import SGLD, Austerity, Confidence
 from lwa.rivals.austerity import student_tail
 from lwa.rivals.metropolis import full_log_posterior
-from lwa.rivals.problem import RivalProblem, build_gaussian, load_rows
+from lwa.rivals.problem import RivalProblem, build_gaussian
 from lwa.rivals.problems import simulate
 from lwa.rivals.rival import propose_theta
 from lwa.rows import as_rows
@@ -30,7 +30,8 @@ def problem_of(name):
     rows = as_rows(case.data)
     with jax.enable_x64(True):
         reference = find_reference(case.model, rows, case.model.ravel(case.model.init), 1)
-        return RivalProblem(case.model, N, load_rows(rows, np.arange(N)), 1.0, build_gaussian(reference))
+        held = jax.tree.map(jnp.asarray, rows.take(np.arange(N)))
+        return RivalProblem(case.model, N, held, 1.0, build_gaussian(reference))
 
 
 class Decisions(NamedTuple):

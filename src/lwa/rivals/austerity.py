@@ -9,7 +9,7 @@ from jaxtyping import Float64
 
 from lwa.rivals.problem import RivalProblem
 from lwa.rivals.rival import Info, Rival, Walker, init_walk, propose_theta
-from lwa.rivals.sequential_test import MeanTest, RowSums, decide_by_rows, finish_step
+from lwa.rivals.sequential_test import MeanTest, RowSums, decide_by_rows
 from lwa.user.validate import require_share, require_whole
 
 
@@ -63,9 +63,9 @@ class Austerity(Rival):
 
         test = MeanTest(
             terms=lambda rows: problem.terms(proposed, rows) - problem.terms(state.theta, rows), threshold=threshold,
-            is_enough=is_enough, grow=lambda count, _: count + self.batch, batch=min(self.batch, N),
+            is_enough=is_enough, grow=lambda count, _: count + self.batch, batch=min(self.batch, N), reads=2,
         )  # fmt: skip
-        return finish_step(decide_by_rows(key, test, problem), proposed, state, reads=2)
+        return decide_by_rows(key, test, proposed, state, problem)
 
 
 def student_tail(t: Array, freedom: Array) -> Array:

@@ -79,10 +79,8 @@ class StudentT:
     ----------
     df, scale
         Degrees of freedom and scale of the errors.
-    x, y
-        The columns of the covariates and of the outcome.
-    beta
-        The parameter of the coefficients; None if θ is that array itself.
+    x, y, beta
+        As `JaakkolaJordan` takes them.
 
     References
     ----------
@@ -201,28 +199,19 @@ def collapse(bound: RowBound, problem: RivalProblem) -> CollapsedBounds:
             return jnp.where(own, evaluate_bound(bound, theta, rows, problem), 0.0).sum()
 
         lift = problem.terms(mode, rows) - evaluate_bound(bound, mode, rows, problem)
-        slope = jax.grad(total)
-        return CollapsedBounds(
-            lax.dynamic_update_slice(found.lift, lift, (first,)),
-            found.slope + slope(mode),
-            found.bend + jax.jacfwd(slope)(mode),
-        )
+        lift, slope = lax.dynamic_update_slice(found.lift, lift, (first,)), jax.grad(total)
+        return CollapsedBounds(lift, found.slope + slope(mode), found.bend + jax.jacfwd(slope)(mode))
 
     d = len(mode)
     none = CollapsedBounds(jnp.zeros(problem.length), jnp.zeros(d), jnp.zeros((d, d)))
     return lax.fori_loop(0, -(-problem.length // size), add, none)
 
 
-class BoundTrial(NamedTuple):
-    """How far a bound fails on some rows at one θ; both should be zero or less."""
-
-    excess: Float64[Array, ""]  # how far it is above the log-likelihood, beyond rounding
-    crooked: Float64[Array, ""]  # how far it is from its own second-order expansion at the mode, beyond rounding
-
-
 @partial(jax.jit, static_argnames=("bound",))
-def try_bound(bound: RowBound, theta: Float64[Array, " d"], rows: PyTree, problem: RivalProblem) -> BoundTrial:
-    """Try a bound on some rows and return how the worst of them does."""
+def try_bound(
+    bound: RowBound, theta: Float64[Array, " d"], rows: PyTree, problem: RivalProblem
+) -> tuple[Float64[Array, ""], Float64[Array, ""]]:
+    """Return how far a bound exceeds the log-likelihood, and bends, beyond rounding: both are at most 0 if it holds."""
     mode = problem.mode.theta
     away = theta - mode
 
@@ -235,17 +224,11 @@ def try_bound(bound: RowBound, theta: Float64[Array, " d"], rows: PyTree, proble
     rounding = BOUND_ROUNDING * (1.0 + sum(jnp.abs(part) for part in (value, touching, slope, bend, there)))
     excess = (value - touching) - (here - there) - rounding
     crooked = jnp.abs(value - touching - slope - 0.5 * bend) - rounding
-    return BoundTrial(jnp.where(jnp.isnan(here), -jnp.inf, excess).max(), crooked.max())
+    return jnp.where(jnp.isnan(here), -jnp.inf, excess).max(), crooked.max()
 
 
 def require_bound(key: Array, bound: RowBound, problem: RivalProblem) -> None:
-    """Check on a sample of rows and θ around the mode that a bound is one, and quadratic.
-
-    Raises
-    ------
-    InputError
-        With the θ at which it fails.
-    """
+    """Raise an InputError unless a bound is one, and quadratic, on a sample of rows and of θ around the mode."""
     model, mode = problem.model, problem.mode.theta
     m = min(problem.block, TRIED_ROWS)  # rows are in a random order
     rows = jax.tree.map(lambda leaf: leaf[:m], problem.rows)
@@ -258,17 +241,17 @@ def require_bound(key: Array, bound: RowBound, problem: RivalProblem) -> None:
     for sds in TRIED_SDS:
         for direction in directions:
             theta = mode + sds * direction
-            found = try_bound(bound, theta, rows, problem)
+            excess, crooked = try_bound(bound, theta, rows, problem)
             where = describe_theta(model, np.asarray(theta))
-            if not found.crooked <= 0.0:
+            if not crooked <= 0.0:
                 raise InputError(
-                    f"bound is not quadratic in theta: at theta = {where} a row's differs by {found.crooked:.3g} from "
+                    f"bound is not quadratic in theta: at theta = {where} a row's differs by {crooked:.3g} from "
                     "its second-order expansion at the mode. Their sum over all rows is then not known. Pass a bound "
                     "that is quadratic in the unconstrained parameters."
                 )
-            if not found.excess <= 0.0:
+            if not excess <= 0.0:
                 raise InputError(
-                    f"bound exceeds the log-likelihood by {found.excess:.3g} at theta = {where}: it must lie below "
+                    f"bound exceeds the log-likelihood by {excess:.3g} at theta = {where}: it must lie below "
                     "everywhere, and touch at the mode, to which lwa lifts it. Pass one that does, such as "
                     "lwa.rivals.JaakkolaJordan() for a logistic regression whose y is 0 or 1."
                 )

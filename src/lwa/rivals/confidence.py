@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,19 +11,13 @@ from jaxtyping import Float64, PyTree
 from lwa.rivals.problem import RivalProblem
 from lwa.rivals.proxy import ProxyRival, find_remainders, sum_expansions
 from lwa.rivals.rival import Info, Walker, init_walk, propose_theta
-from lwa.rivals.sequential_test import MeanTest, RowSums, decide_by_rows, finish_step
+from lwa.rivals.sequential_test import MeanTest, RowSums, decide_by_rows
 from lwa.user.validate import require_positive, require_share, require_whole
 
 POWER = 2.0
 """p of δ_look = (p-1)/(p look^p) δ: errors of all looks add up to δ at most."""
 TRIED_DIRECTIONS = 8
 """Directions from the mode in which remainders of all rows are measured, if their range must be estimated."""
-
-
-class Ranges(NamedTuple):
-    """How far terms of single rows reach, at a distance of one posterior sd (plain) or its cube (proxy)."""
-
-    most: Float64[Array, ""]
 
 
 @dataclass(frozen=True)
@@ -84,8 +77,8 @@ class Confidence(ProxyRival):
         """Rows of the first look."""
         return self.batch or (100 if self.proxy else 1000)
 
-    def prepare(self, key: Array, problem: RivalProblem) -> tuple[Ranges | None, list[str]]:
-        """Estimate R from one pass, if no bound was given."""
+    def prepare(self, key: Array, problem: RivalProblem) -> tuple[Float64[Array, ""] | None, list[str]]:
+        """Estimate from a pass how far terms of rows reach at one posterior sd, or with a proxy at its cube."""
         if self.range_bound is not None:
             return None, []
         if problem.gaussian is None:
@@ -94,7 +87,7 @@ class Confidence(ProxyRival):
                 "decisions may be wrong more often than delta says. Pass range_bound=(theta, theta_new) -> R."
             ]
         found = find_largest_remainder(key, problem) if self.proxy else find_largest_gradient(problem)
-        return Ranges(found), [
+        return found, [
             "The range of log f(Y_k|theta')/f(Y_k|theta) over all rows is estimated from a pass at the mode, not "
             "bounded. Pass range_bound=(theta, theta_new) -> R for the guarantee."
         ]
@@ -112,17 +105,18 @@ class Confidence(ProxyRival):
             threshold += (sum_expansions(state.theta, problem) - sum_expansions(proposed, problem)) / N
         known = self.range_between(state.theta, proposed, problem)
 
-        def terms(rows: PyTree) -> Array:
-            return self.terms(proposed, rows, problem) - self.terms(state.theta, rows, problem)
-
         def is_enough(seen: RowSums, look: Array) -> Array:
             log = jnp.log(3.0 * POWER * look**POWER / ((POWER - 1.0) * self.delta))
             reach = seen.highest - seen.lowest if known is None else known
             bound = jnp.sqrt(2.0 * seen.variance * log / seen.read) + 3.0 * reach * log / seen.read
             return jnp.abs(seen.mean - threshold) >= bound
 
-        test = MeanTest(terms, threshold, is_enough, grow=self.grow, batch=min(self.first, N))
-        return finish_step(decide_by_rows(key, test, problem), proposed, state, reads=2 * self.reads_per_term)
+        test = MeanTest(
+            terms=lambda rows: self.terms(proposed, rows, problem) - self.terms(state.theta, rows, problem),
+            threshold=threshold, is_enough=is_enough, grow=self.grow, batch=min(self.first, N),
+            reads=2 * self.reads_per_term,
+        )  # fmt: skip
+        return decide_by_rows(key, test, proposed, state, problem)
 
     def grow(self, count: Array, looks: Array) -> Array:
         """Return the number of rows after the next look."""
@@ -143,8 +137,8 @@ class Confidence(ProxyRival):
 
         if self.proxy:
             cubes = sum(sds(x - problem.mode.theta) ** 3 for x in (theta, proposed))
-            return 2.0 * problem.own.most * cubes
-        return 2.0 * problem.own.most * sds(proposed - theta)
+            return 2.0 * problem.own * cubes
+        return 2.0 * problem.own * sds(proposed - theta)
 
 
 def find_largest(measure: Callable[[PyTree], Array], problem: RivalProblem) -> Float64[Array, ""]:

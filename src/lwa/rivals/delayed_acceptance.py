@@ -68,8 +68,7 @@ class DelayedAcceptance(Rival):
 
     def find_ends(self, N: int) -> Int64[np.ndarray, " k"]:
         """Return where each block ends."""
-        ends = np.round(np.cumsum(self.shares) * N).astype(np.int64)
-        return np.maximum(ends, 1)
+        return np.maximum(np.round(np.cumsum(self.shares) * N).astype(np.int64), 1)
 
     def init(self, key: Array, theta: Float64[Array, " d"], problem: RivalProblem) -> State:
         """Return the start, from one pass over all rows."""
@@ -86,9 +85,6 @@ class DelayedAcceptance(Rival):
         prior = problem.log_prior(proposed)
         shares = jnp.asarray(self.shares)  # of Q(θ′, θ)/Q(θ, θ′) too: what Q knows of the target, it knows of all rows
 
-        def may_go_on(carry: Carry) -> Array:
-            return carry.alive & (carry.block < count)
-
         def read(carry: Carry) -> Carry:
             k = carry.block
             value = problem.log_likelihood(proposed, jnp.where(k == 0, 0, ends[k - 1]), ends[k])
@@ -98,7 +94,7 @@ class DelayedAcceptance(Rival):
             return Carry(k + 1, accepts(log_u[k], log_ratio), carry.values.at[k].set(value), carry.invalid | invalid)
 
         first = Carry(jnp.asarray(0), jnp.asarray(True), state.blocks, jnp.asarray(False))
-        done = lax.while_loop(may_go_on, read, first)
+        done = lax.while_loop(lambda carry: carry.alive & (carry.block < count), read, first)
         accept = done.alive
         theta, prior, blocks = choose(accept, (proposed, prior, done.values), (state.theta, state.prior, state.blocks))
         decision = Decision(accept.astype(jnp.float64), accept, done.invalid)

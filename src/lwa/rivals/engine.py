@@ -145,7 +145,7 @@ def run_rival(run: RivalRun, display: Display) -> RivalOutcome:
     """Tune all chains, freeze what they learnt, and keep draws."""
     plan = run.plan
     with catch_interrupts() as interruption, ExitStack() as stack:
-        if run.problem.in_python:
+        if run.problem.model.in_python:
             stack.enter_context(jax.disable_jit())  # the step runs in Python, so that the model's functions can
         pool = stack.enter_context(ThreadPoolExecutor(os.cpu_count()))
         runner = RivalRunner(run, interruption, pool)
@@ -172,7 +172,8 @@ def tune_chains(runner: "RivalRunner", display: Display) -> tuple[list[Record], 
     while steps := runner.count_allowed(plan.tune - runner.position, TUNE_SHARE):
         made = runner.play(steps, tuning=True)
         if plan.keep_tune:
-            record_steps(records, made)
+            for record, one in zip(records, made, strict=True):
+                record.add(one)
             clock.append((records[0].kept, runner.seconds))
         display.show("tune", runner.position, plan.tune, describe_block(made))
     return records, clock
@@ -195,13 +196,13 @@ def keep_draws(
             if not records[0].kept or not keeps_draws(error):
                 raise
             return clock, *explain_stop(error, f"{records[0].kept} draws")
-        record_steps(records, made)
+        for record, one in zip(records, made, strict=True):
+            record.add(one)
         clock.append((records[0].steps, runner.seconds))
         if plan.draws is None:
-            shown = ("% of the budget", round(100 * min(1.0, runner.meter.share())), 100)
+            display.show("% of the budget", round(100 * min(1.0, runner.meter.share())), 100, describe_block(made))
         else:
-            shown = ("draws", runner.position - tuned, total)
-        display.show(*shown, describe_block(made))
+            display.show("draws", runner.position - tuned, total, describe_block(made))
     return clock, "", None
 
 
@@ -216,12 +217,6 @@ def read_steps(page: Steps, steps: int, reads: float) -> Steps:
     """Return the first so many steps of a page as NumPy arrays, with rows in place of units of `reads` rows."""
     theta, info = jax.tree.map(lambda leaf: np.asarray(leaf)[:steps], page)
     return Steps(theta, info._replace(rows=np.rint(info.rows * reads).astype(np.int64)))
-
-
-def record_steps(records: list[Record], made: list[Steps]) -> None:
-    """Record what every chain did."""
-    for record, steps in zip(records, made, strict=True):
-        record.add(steps)
 
 
 def describe_block(made: Sequence[Steps]) -> str:
@@ -274,12 +269,11 @@ class RivalRunner:
         began = time.monotonic()
         call = partial(self._play_chain, steps=steps, tuning=tuning)
         chains = range(len(self.chains))
-        done = list(map(call, chains) if self.problem.in_python else self.pool.map(call, chains))
+        done = list(map(call, chains) if self.problem.model.in_python else self.pool.map(call, chains))
         self.blocks = self.blocks.after(time.monotonic() - began, steps)
         self.chains = [chain for chain, _ in done]
         self.position += steps
-        reads = float(self.problem.reads)
-        made = [read_steps(page, steps, reads) for _, page in done]
+        made = [read_steps(page, steps, float(self.problem.reads)) for _, page in done]
         self.invalid += sum(int(one.info.invalid.sum()) for one in made)
         self.meter.rows += sum(int(one.info.rows.sum()) for one in made)
         return made
@@ -302,12 +296,11 @@ def start_chain(key: Array, theta: Float64[Array, " d"], rival: Rival, problem: 
 
 def make_blank_page(rival: Rival, state: PyTree, problem: RivalProblem) -> Steps:
     """Return zeros in the shape of a page."""
-    if problem.in_python:
+    if problem.model.in_python:
         info = rival.step(jax.random.key(0), state, problem)[1]
     else:
         info = jax.eval_shape(lambda state: rival.step(jax.random.key(0), state, problem)[1], state)
-    one = Steps(state.theta, info)
-    return jax.tree.map(lambda leaf: jnp.zeros((STEPS_PER_CALL, *leaf.shape), leaf.dtype), one)
+    return jax.tree.map(lambda leaf: jnp.zeros((STEPS_PER_CALL, *leaf.shape), leaf.dtype), Steps(state.theta, info))
 
 
 @partial(jax.jit, static_argnames=("rival",))
@@ -338,10 +331,7 @@ def advance_chain(
 
 
 def steering_strength(number: Array, problem: RivalProblem) -> Array:
-    """Return how strongly scales follow the acceptance rate. If they must be found, as strongly as those of lwa do.
-
-    If the mode gave the shape they begin near the right scale, and settle sooner.
-    """
+    """Return how strongly scales follow acceptance rates: as in lwa; if the mode gave near ones, they settle sooner."""
     return steering_gain(number) if problem.gaussian is None else (number + 2.0) ** -0.6
 
 
@@ -356,18 +346,12 @@ def adapt_walk(
     """
     info = MoveInfo(acceptance, None, None, None, {})  # type: ignore[arg-type]
     walk = kernel.steer(walk, noise, info, gain)
-    return lax.cond(
-        tuning & ((number + 1) % LEARN_EVERY == 0),
-        lambda walk: kernel.adapt(walk, recent, number + 1.0),
-        lambda walk: walk,
-        walk,
-    )
+    due = tuning & ((number + 1) % LEARN_EVERY == 0)
+    return lax.cond(due, lambda walk: kernel.adapt(walk, recent, number + 1.0), lambda walk: walk, walk)
 
 
-@always_compiled
-def derive_key(key: Array, number: Array) -> Array:
-    """Return a step's own key."""
-    return jax.random.fold_in(key, number)
+derive_key = always_compiled(jax.random.fold_in)
+"""Return a step's own key, from the chain's and the number of the step."""
 
 
 @always_compiled

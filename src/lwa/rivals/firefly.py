@@ -128,11 +128,10 @@ class Firefly(Rival):
         assert self.bound is not None
         require_bound(key, self.bound, problem)
         collapsed = collapse(self.bound, problem)
-        if isinstance(self.q, str):
-            proposed = jnp.maximum(expected_gap(collapsed, problem), FEWEST_PROPOSED)
-            q = jnp.minimum(proposed / problem.length, MOST_PROPOSED)
-        else:
-            q = jnp.asarray(self.q)
+        if not isinstance(self.q, str):
+            return Own(collapsed, jnp.log(jnp.asarray(self.q))), []
+        proposed = jnp.maximum(expected_gap(collapsed, problem), FEWEST_PROPOSED)
+        q = jnp.minimum(proposed / problem.length, MOST_PROPOSED)
         return Own(collapsed, jnp.log(q)), []
 
     def init(self, key: Array, theta: Float64[Array, " d"], problem: RivalProblem) -> State:
@@ -194,8 +193,7 @@ class Firefly(Rival):
             n_bright=state.n_bright, rows=state.rows, log_odds=state.log_odds, lit=state.lit, reads=none, broken=none,
             bright=state.bright,
         )  # fmt: skip
-        glow = self.join(joining, glow, state, problem)
-        glow = self.leave(leaving, glow, state, problem)
+        glow = self.leave(leaving, self.join(joining, glow, state, problem), state, problem)
         state = state._replace(
             n_bright=glow.n_bright, rows=glow.rows, log_odds=glow.log_odds, lit=glow.lit, bright=glow.bright
         )
@@ -209,9 +207,6 @@ class Firefly(Rival):
         choosing, deciding = jax.random.split(key)
         N, log_q = problem.length, problem.own.log_q
         log_passed_by = jnp.log1p(-jnp.exp(log_q))
-
-        def on(carry: tuple[Array, Array, Glow]) -> Array:
-            return carry[1] < N - 1
 
         def more(carry: tuple[Array, Array, Glow]) -> tuple[Array, Array, Glow]:
             i, last, glow = carry
@@ -233,7 +228,7 @@ class Firefly(Rival):
             return i + 1, places[-1], glow
 
         none = jnp.zeros((), jnp.int64)
-        return lax.while_loop(on, more, (none, none - 1, glow))[2]
+        return lax.while_loop(lambda carry: carry[1] < N - 1, more, (none, none - 1, glow))[2]
 
     def leave(self, key: Array, glow: Glow, state: State, problem: RivalProblem) -> Glow:
         """Propose each row that was bright before this step to go dark; the others move up into the gaps."""

@@ -16,7 +16,7 @@ from lwa.errors import InputError, ModelError
 from lwa.kernels import Autoregressive, Blockwise, RandomWalk
 from lwa.kernels.kernel import MetropolisKernel
 from lwa.rivals.engine import RivalPlan, RivalRun
-from lwa.rivals.problem import RivalProblem, build_gaussian, choose_term_precision, load_rows
+from lwa.rivals.problem import RivalProblem, build_gaussian, choose_term_precision
 from lwa.rivals.rival import Rival, Setting
 from lwa.rows import survey
 from lwa.run.begin import Starts, draw_start, explain_no_start, flatten_theta
@@ -51,9 +51,7 @@ def as_rival_kernel(kernel: object) -> MetropolisKernel:
     known = {"walk": RandomWalk(), "gaussian": Autoregressive()}
     if isinstance(kernel, str) and kernel in known:
         return known[kernel]
-    if isinstance(kernel, RandomWalk | Blockwise):
-        return kernel
-    if isinstance(kernel, Autoregressive) and kernel.df == float("inf"):
+    if isinstance(kernel, RandomWalk | Blockwise) or (isinstance(kernel, Autoregressive) and kernel.df == float("inf")):
         return kernel
     raise InputError(
         f"kernel={kernel!r} is not known. Valid: 'walk', 'gaussian', lwa.kernels.RandomWalk(...), Blockwise(...) or "
@@ -124,8 +122,8 @@ def pose_problem(
     if mode is None and isinstance(kernel, Autoregressive):
         kernel = RandomWalk()
     problem = RivalProblem(
-        model=data.model, length=len(data.full), rows=load_rows(data.full, order), reads=len(data) / len(data.full),
-        gaussian=None if mode is None else build_gaussian(mode), kernel=kernel,
+        model=data.model, length=len(data.full), rows=jax.tree.map(jnp.asarray, data.full.take(order)),
+        reads=len(data) / len(data.full), gaussian=None if mode is None else build_gaussian(mode), kernel=kernel,
     )  # fmt: skip
     measuring, preparing = keys(seed, Purpose.RIVAL_PREPARATION, [0, 1])
     if rival.may_round:

@@ -15,7 +15,6 @@ from lwa.kernels.kernel import MetropolisKernel
 from lwa.kernels.random_walk import RandomWalk
 from lwa.models.likelihood import Likelihood, block_size, find_likelihood
 from lwa.models.model import Model
-from lwa.rows.protocol import Rows
 from lwa.targets.reference import Reference
 
 
@@ -36,8 +35,7 @@ class GaussianAtMode(NamedTuple):
 
 def build_gaussian(reference: Reference) -> GaussianAtMode:
     """Return the Gaussian of a reference as arrays of the device."""
-    held = (reference.theta, reference.gradient, reference.curvature, reference.factor, reference.whitening)
-    return GaussianAtMode(*(jnp.asarray(part) for part in held))
+    return GaussianAtMode(*(jnp.asarray(getattr(reference, name)) for name in GaussianAtMode._fields))
 
 
 @jax.tree_util.register_dataclass
@@ -62,11 +60,6 @@ class RivalProblem:
     def likelihood(self) -> Likelihood:
         """How terms are computed: by JAX or by Python."""
         return find_likelihood(self.model)
-
-    @property
-    def in_python(self) -> bool:
-        """Whether steps run in Python, as the model does."""
-        return self.model.in_python
 
     @property
     def mode(self) -> GaussianAtMode:
@@ -121,11 +114,6 @@ def choose_term_precision(key: Array, problem: RivalProblem) -> RivalProblem:
 def full_log_likelihood(theta: Float64[Array, " d"], problem: RivalProblem) -> Float64[Array, ""]:
     """Return Σ log f(Y_k|θ) over all rows, from one pass."""
     return problem.log_likelihood(theta)
-
-
-def load_rows(rows: Rows, order: Int[np.ndarray, " n"]) -> PyTree:
-    """Return all rows in this order, on the device."""
-    return jax.tree.map(jnp.asarray, rows.take(order))
 
 
 def always_compiled[**P, R](function: Callable[P, R], static: tuple[str, ...] = ()) -> Callable[P, R]:

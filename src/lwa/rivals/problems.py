@@ -95,12 +95,9 @@ def simulate_arma(rows: int, seed: int) -> Simulated:
 
 
 PROBLEMS: dict[str, Callable[[int, int], Simulated]] = {
-    "logistic": simulate_logistic,
-    "student_t": simulate_student_t,
-    "gaussian": simulate_gaussian,
-    "lognormal": simulate_lognormal,
-    "arma": simulate_arma,
-}
+    "logistic": simulate_logistic, "student_t": simulate_student_t, "gaussian": simulate_gaussian,
+    "lognormal": simulate_lognormal, "arma": simulate_arma,
+}  # fmt: skip
 
 
 def simulate(name: str, rows: int, seed: int) -> Simulated:

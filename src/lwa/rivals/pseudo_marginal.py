@@ -136,15 +136,9 @@ class PseudoMarginal(Rival):
         """Return the start, with an estimate from all blocks."""
         keys = jax.random.split(key, self.blocks)
         found = self.estimate(theta, keys, problem)
-        lp = problem.log_prior(theta) + found.log
-        return State(
-            theta=theta,
-            lp=jnp.where(jnp.isnan(lp), -jnp.inf, lp),  # so that the chain can leave
-            sign=found.sign,
-            variance=found.variance,
-            keys=keys,
-            walk=init_walk(theta, problem),
-        )
+        lp, walk = problem.log_prior(theta) + found.log, init_walk(theta, problem)
+        lp = jnp.where(jnp.isnan(lp), -jnp.inf, lp)  # so that the chain can leave
+        return State(theta=theta, lp=lp, sign=found.sign, variance=found.variance, keys=keys, walk=walk)
 
     def step(self, key: Array, state: State, problem: RivalProblem) -> tuple[State, Info]:
         """Propose θ and some of the randomness, estimate, accept or reject."""
@@ -193,7 +187,8 @@ def estimate_block_poisson(
     E ∏_{h=1…X} (1 + d̂_h/λ) = E (1 + d/λ)^X = exp(d/λ) for each key. As a sum of Poisson(λ) terms, log |Ẑ| has a
     variance that the sum of their squares estimates.
     """
-    counting, drawing = split_keys(keys)
+    both = jax.vmap(jax.random.split)(keys)  # of each block: for the number of its minibatches, and for their rows
+    counting, drawing = both[:, 0], both[:, 1]
     u = jax.vmap(lambda key: jax.random.uniform(key, (), jnp.float64))(counting)
     counts = jnp.searchsorted(jnp.asarray(POISSON), u, side="right", method="compare_all").astype(jnp.int64)
     blocks = len(keys)
@@ -204,8 +199,9 @@ def estimate_block_poisson(
         return sums[0] + logs.sum(), sums[1] + (logs**2).sum(), sums[2] + (factors < 0.0).sum()
 
     start = (jnp.zeros(()), jnp.zeros(()), jnp.zeros((), jnp.int64))
-    drawn = Minibatches(theta, drawing, counts, minibatch)
-    total, squares, negative = sum_minibatches(add, start, drawn, problem)
+    total, squares, negative = sum_minibatches(
+        add, start, problem, theta=theta, keys=drawing, counts=counts, size=minibatch
+    )
     log = sum_expansions(theta, problem) + total
     return LikelihoodEstimate(log, sign=1 - 2 * (negative % 2), variance=squares, minibatches=counts.sum())
 
@@ -221,34 +217,22 @@ def estimate_difference(
         return sums[0] + found.sum(), sums[1] + (found**2).sum()
 
     start = (jnp.zeros(()), jnp.zeros(()))
-    total, squares = sum_minibatches(add, start, Minibatches(theta, split_keys(keys)[1], counts, minibatch), problem)
+    drawing = jax.vmap(jax.random.split)(keys)[:, 1]
+    total, squares = sum_minibatches(add, start, problem, theta=theta, keys=drawing, counts=counts, size=minibatch)
     spread = jnp.maximum(squares - total**2 / m, 0.0) / (m - 1)
     variance = problem.length**2 / m * spread
     log = sum_expansions(theta, problem) + problem.length * total / m - 0.5 * variance
     return LikelihoodEstimate(log, sign=jnp.ones((), jnp.int64), variance=variance, minibatches=counts.sum())
 
 
-def split_keys(keys: Array) -> tuple[Array, Array]:
-    """Return, of each block, a key for the number of its minibatches and one for their rows."""
-    both = jax.vmap(jax.random.split)(keys)
-    return both[:, 0], both[:, 1]
-
-
-class Minibatches(NamedTuple):
-    """Which minibatches are read, and at which θ."""
-
-    theta: Float64[Array, " d"]
-    keys: Array  # (blocks,)
-    counts: Int64[Array, " blocks"]  # minibatches of each block
-    size: int
-
-
-def sum_minibatches[S](add: Callable[[S, Array, Array], S], start: S, drawn: Minibatches, problem: RivalProblem) -> S:
-    """Fold `add(sums, d_k of some minibatches, which of these are there)` over all minibatches.
+def sum_minibatches[S](
+    add: Callable[[S, Array, Array], S], start: S, problem: RivalProblem, *, theta: Float64[Array, " d"], keys: Array,
+    counts: Int64[Array, " blocks"], size: int,
+) -> S:  # fmt: skip
+    """Fold `add(sums, d_k of some minibatches, which of these are there)` over `counts` minibatches of each block.
 
     Several minibatches are evaluated at once, and no more are read than there are.
     """
-    keys, counts, size = drawn.keys, drawn.counts, drawn.size
     ends, blocks = jnp.cumsum(counts), len(keys)
     total, at_once = ends[-1], max(1, min(blocks, ROWS_AT_A_TIME // size))
 
@@ -260,7 +244,7 @@ def sum_minibatches[S](add: Callable[[S, Array, Array], S], start: S, drawn: Min
         block = jnp.minimum(jnp.searchsorted(ends, number, side="right"), blocks - 1)
         place = number - ends[block] + counts[block]
         rows = jax.vmap(draw)(keys[block], place)
-        found = find_remainders(drawn.theta, problem.take(rows.ravel()), problem).reshape(rows.shape)
+        found = find_remainders(theta, problem.take(rows.ravel()), problem).reshape(rows.shape)
         return add(sums, found, number < total)
 
     return lax.fori_loop(0, -(-total // at_once), more, start)

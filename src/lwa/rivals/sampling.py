@@ -135,30 +135,20 @@ def build_result(run: RivalRun, outcome: RivalOutcome, seconds: float) -> Result
     rival, plan, model, kernel = run.rival, run.plan, run.data.given, run.problem.kernel
     chains = len(run.starts)
     theta, stats = name_stats(outcome.kept, outcome.thinning, chains, model)
-    warmup: dict[str, NDArray[Any]] | None = None
-    warmup_stats: dict[str, NDArray[Any]] | None = None
-    if plan.keep_tune:
-        path, warmup_stats = name_stats(outcome.warmup, plan.thinning, chains, model)
-        warmup = model.with_derived(path)
+    path, path_stats = name_stats(outcome.warmup, plan.thinning, chains, model)
     attributes = {
-        **record_versions(),
-        "method": rival.name,
-        "paper": rival.paper,
-        "exact": rival.exact,
-        "rows": len(run.data),
-        "fingerprint": run.fingerprint,
-        "seed": plan.seed,
-        **record_costs(outcome, seconds),
-        "warnings": collect_warnings(run, outcome, stats),
-        "kernel": as_plain(kernel),
+        **record_versions(), "method": rival.name, "paper": rival.paper, "exact": rival.exact, "rows": len(run.data),
+        "fingerprint": run.fingerprint, "seed": plan.seed, **record_costs(outcome, seconds),
+        "warnings": collect_warnings(run, outcome, stats), "kernel": as_plain(kernel),
         "proposal_variances": kernel.proposal_variances(outcome.walk) if rival.walks else [],
         "settings": {"method": as_plain(rival)} | {name: as_plain(value) for name, value in vars(plan).items()},
-    }
+    }  # fmt: skip
     dims, coords = label_axes(model)
     return Result(
         model.with_derived(theta), stats, attributes, dims, coords, origin=Origin(model, run.data, refuse_polish),
-        unconstrained=model.free_by_name(theta) if model.constrained else None, warmup=warmup,
-        warmup_stats=warmup_stats,
+        unconstrained=model.free_by_name(theta) if model.constrained else None,
+        warmup=model.with_derived(path) if plan.keep_tune else None,
+        warmup_stats=path_stats if plan.keep_tune else None,
     )  # fmt: skip
 
 
@@ -169,12 +159,8 @@ def name_stats(
     if kept is None:
         return np.empty((chains, 0, model.dimension)), {"lp": np.empty((chains, 0))}
     theta, info = jax.tree.map(np.asarray, kept)
-    stats = {
-        "lp": info.lp,
-        "acceptance_rate": np.diff(info.acceptance, axis=1, prepend=0.0) / thinning,
-        "accepted": info.accepted,
-        "n_rows_read": np.diff(info.rows, axis=1, prepend=0),
-    }
+    rate, rows = np.diff(info.acceptance, axis=1, prepend=0.0) / thinning, np.diff(info.rows, axis=1, prepend=0)
+    stats = {"lp": info.lp, "acceptance_rate": rate, "accepted": info.accepted, "n_rows_read": rows}
     return theta, stats | info.extra
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Bool, Float64, Int64, PyTree
+from jaxtyping import Float64, Int64, PyTree
 
 from lwa.kernels.kernel import choose
 from lwa.rivals.permutation import permute
@@ -39,15 +39,6 @@ class RowSums(NamedTuple):
         return jnp.maximum(self.squares / self.read - away**2, 0.0)
 
 
-class Verdict(NamedTuple):
-    """A decision, and what it took."""
-
-    accept: Bool[Array, ""]
-    invalid: Bool[Array, ""]
-    drawn: Int64[Array, ""]  # rows, each once
-    looks: Int64[Array, ""]
-
-
 class MeanTest(NamedTuple):
     """What is tested: whether the mean of `terms` over all rows exceeds `threshold`, and when rows read are enough."""
 
@@ -56,17 +47,13 @@ class MeanTest(NamedTuple):
     is_enough: Callable[[RowSums, Array], Array]  # from the rows read, and the number of looks
     grow: Callable[[Array, Array], Array]  # rows after the next look, from those read and the number of looks
     batch: int  # rows in one evaluation
+    reads: int  # evaluations that a row's term costs
 
 
-def finish_step(found: Verdict, proposed: Array, state: Walker, reads: int) -> tuple[Walker, Info]:
-    """Return the state after a decision, and what it took; each row drawn was read `reads` times."""
-    decision = Decision(found.accept.astype(jnp.float64), found.accept, found.invalid)
-    info = Info(*decision, rows=reads * found.drawn, lp=jnp.asarray(jnp.nan), extra={"looks": found.looks})
-    return Walker(choose(found.accept, proposed, state.theta), state.walk), info
-
-
-def decide_by_rows(key: Array, test: MeanTest, problem: RivalProblem) -> Verdict:
-    """Decide whether the mean of the terms over all rows exceeds the threshold, as far as the test wants to know.
+def decide_by_rows(
+    key: Array, test: MeanTest, proposed: Array, state: Walker, problem: RivalProblem
+) -> tuple[Walker, Info]:
+    """Accept θ′ if the mean of the terms over all rows exceeds the threshold, as far as the test wants to know.
 
     A term that is not finite ends it: the mean then is not finite either.
     """
@@ -88,9 +75,6 @@ def decide_by_rows(key: Array, test: MeanTest, problem: RivalProblem) -> Verdict
         seen_before = seen.read
         return lax.fori_loop(0, -(-(until - seen_before) // batch), more, seen)
 
-    def is_undecided(carry: tuple[RowSums, Array, Array]) -> Array:
-        return ~carry[2]
-
     def look(carry: tuple[RowSums, Array, Array]) -> tuple[RowSums, Array, Array]:
         seen, looks, _ = carry
         seen, looks = read_on(seen, jnp.minimum(test.grow(seen.read, looks), N)), looks + 1
@@ -99,5 +83,8 @@ def decide_by_rows(key: Array, test: MeanTest, problem: RivalProblem) -> Verdict
 
     none = jnp.zeros((), jnp.int64)
     start = RowSums(none, *(jnp.asarray(x) for x in (0.0, 0.0, jnp.inf, -jnp.inf, 0.0)))
-    seen, looks, _ = lax.while_loop(is_undecided, look, (start, none, jnp.asarray(False)))
-    return Verdict(seen.mean > test.threshold, ~(seen.mean < jnp.inf), seen.read, looks)
+    seen, looks, _ = lax.while_loop(lambda carry: ~carry[2], look, (start, none, jnp.asarray(False)))
+    accept = seen.mean > test.threshold
+    decision = Decision(accept.astype(jnp.float64), accept, ~(seen.mean < jnp.inf))
+    info = Info(*decision, rows=test.reads * seen.read, lp=jnp.asarray(jnp.nan), extra={"looks": looks})
+    return Walker(choose(accept, proposed, state.theta), state.walk), info

@@ -78,9 +78,6 @@ class SGLD(Rival):
 
 def estimate_gradient(theta: Float64[Array, " d"], rows: PyTree, problem: RivalProblem) -> Float64[Array, " d"]:
     """Return an unbiased estimate of ∇log π from some rows drawn with replacement."""
-
-    def mean(at: Array) -> Array:
-        return problem.terms(at, rows).mean()
-
-    change = jax.grad(mean)(theta) - jax.grad(mean)(problem.mode.theta)
+    slope = jax.grad(lambda at: problem.terms(at, rows).mean())
+    change = slope(theta) - slope(problem.mode.theta)
     return jax.grad(problem.log_prior)(theta) + problem.mode.gradient + problem.length * change

@@ -15,13 +15,15 @@ type Colour = tuple[float, float, float]
 
 def draw_figure(comparison: "Comparison", path: Path) -> Path:
     """Draw two panels. Each method has one colour, lwa is drawn heavier, approximate methods are dashed."""
+    from matplotlib import colormaps
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     lines = comparison.ran
     figure = Figure(figsize=(12, 5.2), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[1.45, 1])
-    colours = dict(zip([line.method for line in lines], pick_colours(len(lines)), strict=True))
+    palette = [*colormaps["tab10"].colors, *colormaps["Dark2"].colors]  # type: ignore[attr-defined]
+    colours = dict(zip([line.method for line in lines], palette[: len(lines)], strict=True))
     ends = []
     for line in lines:
         if line.curve:
@@ -45,14 +47,6 @@ def draw_figure(comparison: "Comparison", path: Path) -> Path:
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)
     return path
-
-
-def pick_colours(count: int) -> list[Colour]:
-    """Return so many colours that differ in hue and lightness."""
-    from matplotlib import colormaps
-
-    dark, light = colormaps["tab10"].colors, colormaps["Dark2"].colors  # type: ignore[attr-defined]
-    return [*dark, *light][:count]
 
 
 def label_ends(axes: "Axes", ends: list[tuple[str, float, float]], colours: dict[str, Colour]) -> None:

@@ -97,19 +97,15 @@ def read_moments(model: Model, reference: object) -> PosteriorMoments | None:
     """Return mean and sd of draws that the user passed, if there are any."""
     if reference is None:
         return None
-    return compute_moments(model, reference, f"{len(join_chains(model, reference)):,} given draws")
+    chains, draws = collect_draws(model, reference).shape[:2]
+    return compute_moments(model, reference, f"{chains * draws:,} given draws")
 
 
 def compute_moments(model: Model, idata: object, source: str) -> PosteriorMoments:
     """Return mean and sd of draws."""
-    draws = join_chains(model, idata)
-    return PosteriorMoments(draws.mean(0), draws.std(0), source)
-
-
-def join_chains(model: Model, idata: object) -> Float64[np.ndarray, "draws d"]:
-    """Return the draws of all chains, one chain after the other."""
     draws = collect_draws(model, idata)
-    return draws.reshape(-1, draws.shape[-1])
+    draws = draws.reshape(-1, draws.shape[-1])
+    return PosteriorMoments(draws.mean(0), draws.std(0), source)
 
 
 def thin_result(fit: Result) -> Result:

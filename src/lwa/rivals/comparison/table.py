@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 GOOD_ERROR = 0.1
 """An error, in posterior sds, at which most would call an answer good."""
+TABLE_HEAD = ["method", "steps", "rows/step", "accepted", "eff. draws", "per s", "shift", "sd ratio", "error"]
 
 
 @dataclass(frozen=True)
@@ -139,17 +140,21 @@ class Comparison:
         if self.ran:
             self.figure(path / "figure.png")
         for label, fit in self.fits.items():
-            fit.save(path / "runs" / name_folder(label))
+            name = re.sub(r"[^A-Za-z0-9._]+", "-", label.replace(",", "")).strip("-")  # lwa, n = 1,000: lwa-n-1000
+            fit.save(path / "runs" / name)
         return path
 
     def __repr__(self) -> str:
-        """Return the table and the verdict as text."""
-        return f"{format_table(self)}\n\n{self.verdict}"
-
-
-def name_folder(label: str) -> str:
-    """Return a label as the name of a folder: "lwa, n = 1,000" is lwa-n-1000."""
-    return re.sub(r"[^A-Za-z0-9._]+", "-", label.replace(",", "")).strip("-")
+        """Return the table in columns and the verdict; ~ marks approximate methods, and reasons stand below."""
+        lines = [TABLE_HEAD, *(format_cells(line) for line in self.ran)]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(TABLE_HEAD))]
+        text = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines]
+        text += [
+            "~ approximate: draws do not converge to the posterior. Shift, sd ratio and error in posterior sds,",
+            f"against {self.source}.",
+            *(f"not run: {line.method}: {line.reason}." for line in self.lines if line.reason),
+        ]
+        return "\n".join([*text, "", self.verdict])
 
 
 def require_folder(folder: str | os.PathLike[str]) -> Path:
@@ -171,20 +176,3 @@ def format_cells(line: Line) -> list[str]:
         f"{line.acceptance:.2f}", f"{line.effective_draws:,.0f}", f"{line.effective_draws_per_second:,.3g}",
         f"{line.shift:.3f}", f"{line.sd_ratio_lowest:.3f} to {line.sd_ratio_highest:.3f}", f"{line.error:.2g}",
     ]  # fmt: skip
-
-
-TABLE_HEAD = ["method", "steps", "rows/step", "accepted", "eff. draws", "per s", "shift", "sd ratio", "error"]
-
-
-def format_table(comparison: Comparison) -> str:
-    """Return the table in columns; ~ marks approximate methods, and reasons stand below."""
-    lines = [TABLE_HEAD, *(format_cells(line) for line in comparison.ran)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(TABLE_HEAD))]
-    text = [
-        "  ".join([line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))])
-        for line in lines
-    ]
-    text.append("~ approximate: draws do not converge to the posterior. Shift, sd ratio and error in posterior sds,")
-    text.append(f"against {comparison.source}.")
-    text += [f"not run: {line.method}: {line.reason}." for line in comparison.lines if line.reason]
-    return "\n".join(text)
