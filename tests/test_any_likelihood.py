@@ -60,7 +60,7 @@ def same_draws(python, twin, data, **options):
 BLOCKS = [["a", "s"], ["b"]]
 
 
-@pytest.mark.filterwarnings("ignore:Each refresh:lwa.LwaWarning")
+@pytest.mark.filterwarnings("ignore:Each change of the subset:lwa.LwaWarning")
 @pytest.mark.parametrize(
     "options",
     [
@@ -89,7 +89,7 @@ def test_the_same_draws_with_as_many_rows_as_are_needed():
     assert fits[0].attributes["subset_size"] == fits[1].attributes["subset_size"]
 
 
-@pytest.mark.filterwarnings("ignore:Each refresh:lwa.LwaWarning")
+@pytest.mark.filterwarnings("ignore:Each change of the subset:lwa.LwaWarning")
 @pytest.mark.parametrize("target", [pytest.param("powered", marks=pytest.mark.slow), "calibrated"])
 def test_groups(target):
     sizes = []
@@ -126,7 +126,7 @@ def arma_in_jax(theta, y):
 
 
 @pytest.mark.parametrize("target", [pytest.param("powered", marks=pytest.mark.slow), "calibrated"])
-@pytest.mark.filterwarnings("ignore:Each refresh:lwa.LwaWarning")
+@pytest.mark.filterwarnings("ignore:Each change of the subset:lwa.LwaWarning")
 def test_windows_of_a_sequence(target):
     noise, series = RNG.normal(size=801), np.zeros(800)
     for t in range(1, 800):

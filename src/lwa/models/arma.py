@@ -96,9 +96,7 @@ def arma(
     require_bool("stationary", stationary, example=True)
     names = name_regressors(regressors)
     if not (p or q or drift or names):
-        raise InputError(
-            "p=0, q=0, no drift and no regressors leave nothing to model. Pass lwa.arma(1, 0), for example."
-        )
+        raise InputError("p=0, q=0, no drift and no regressors leave nothing to model. Pass lwa.arma(1, 0), say.")
     require_one_of("regression", regression, ["errors", "direct"])
     if sigma is not None and not is_positive_number(sigma):
         raise InputError(f"sigma={sigma!r} must be a positive number. Pass sigma=1.0, or leave it out to infer it.")

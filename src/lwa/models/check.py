@@ -35,8 +35,7 @@ def choose_row_numbers(model: Model) -> tuple[int, int]:
 def check_model(model: Model, batch: Batch, dtype: FloatType) -> Model:
     """Trace the model on abstract rows shaped like `batch`: it must give one log-likelihood per row, for any number.
 
-    A function that JAX cannot trace is called with NumPy's arrays instead, with the rows of `batch`. If that works,
-    return a `PythonModel`.
+    A function that JAX cannot trace is called with NumPy's arrays instead. If that works, return a `PythonModel`.
     """
     check_labels(model)
     if model.in_python:
@@ -67,10 +66,6 @@ class NotTraced(ModelError):
     def of_tracing(self) -> bool:
         """Whether the error only says that the function is not JAX, so that calling it with numbers shows more."""
         return isinstance(self.__cause__, jax.errors.JAXTypeError) or "Tracer" in str(self.__cause__)
-
-    def as_model_error(self) -> ModelError:
-        """Return the error as users know it."""
-        return ModelError(str(self))
 
 
 def find_fault[**P](trace: Callable[P, None], *arguments: P.args, **options: P.kwargs) -> NotTraced | None:
@@ -128,7 +123,7 @@ def choose_error(fault: NotTraced) -> Iterator[None]:
     except ModelError as error:
         if fault.of_tracing:
             raise error from error.__cause__
-        raise fault.as_model_error() from fault.__cause__
+        raise ModelError(str(fault)) from fault.__cause__
 
 
 def build_abstract_theta(model: Model, dtype: FloatType) -> PyTree:
@@ -207,9 +202,7 @@ def find_derived_shapes(model: Model) -> dict[str, tuple[int, ...]]:
     with report_user_errors("derived", "theta"):
         found = jax.eval_shape(model.derived, build_abstract_theta(model, np.float64))
     if not isinstance(found, Mapping) or not all(hasattr(values, "shape") for values in found.values()):
-        raise ModelError(
-            f"derived returned {describe_shape(found)}; a dict of arrays is expected. Return {{'name': value}}."
-        )
+        raise ModelError(f"derived returned {describe_shape(found)}, not a dict of arrays. Return {{'name': value}}.")
     return {name: values.shape for name, values in found.items()}
 
 
@@ -221,9 +214,7 @@ def abstract_column(leaf: NDArray[np.generic], m: int, dtype: FloatType) -> jax.
 
 def describe_shape(value: object) -> str:
     """Return the shape of an array, or the type of anything else, in words."""
-    if hasattr(value, "shape"):
-        return f"shape {value.shape}"
-    return f"{type(value).__name__}"
+    return f"shape {value.shape}" if hasattr(value, "shape") else type(value).__name__
 
 
 @contextmanager
@@ -243,9 +234,8 @@ def report_user_errors(name: str, arguments: str, kind: type[ModelError] = Model
             hint = " It must be written with jax.numpy, without Python branches on the values of theta or rows."
         cause = error.with_traceback(prune(error.__traceback__))
         cause.__cause__, cause.__suppress_context__ = None, True
-        raise kind(
-            f"{name} raised {type(error).__name__} when called with {arguments}{where}\n  {first_line}{hint}"
-        ) from cause
+        came = f"{name} raised {type(error).__name__} when called with {arguments}{where}"
+        raise kind(f"{came}\n  {first_line}{hint}") from cause
 
 
 def is_hidden(filename: str) -> bool:
@@ -257,10 +247,9 @@ def prune(frames: TracebackType | None) -> TracebackType | None:
     """Return a traceback with only the user's frames."""
     if frames is None:
         return None
-    rest = prune(frames.tb_next)
-    if is_hidden(frames.tb_frame.f_code.co_filename):
-        return rest
-    return TracebackType(rest, frames.tb_frame, frames.tb_lasti, frames.tb_lineno)
+    rest, frame = prune(frames.tb_next), frames.tb_frame
+    hidden = is_hidden(frame.f_code.co_filename)
+    return rest if hidden else TracebackType(rest, frame, frames.tb_lasti, frames.tb_lineno)
 
 
 def describe_theta(model: Model, vector: NDArray[np.floating]) -> dict[str, object]:

@@ -100,9 +100,7 @@ def from_numpyro(
         refuse_numpyro_sites(whole, chosen)
         adapted = NumpyroAdapter(model, arguments, chosen, last)
         sites, starts = adapted.start(few)
-        supports = {
-            name: find_site_constraint(name, two, sites[name]["fn"].support) for name, (_, two) in starts.items()
-        }
+        supports = {name: find_site_constraint(name, two, sites[name]) for name, (_, two) in starts.items()}
         require_fixed_shapes(starts, whole, adapted.shapes(last))
         init = {name: np.asarray(values[0], np.float64) for name, (values, _) in starts.items()}
         derived = find_derived_names(adapted, init, few, last, report_numpyro_errors)
@@ -143,9 +141,7 @@ def match_arguments(model: Callable[..., object], rows: PyTree, constants: Mappi
         free = [name for name in takes if name not in constants]
         single = [name for name in needed if name not in constants] or free
         if len(single) != 1:
-            raise ModelError(
-                f"data is one array, but the model takes {quote_names(free)}. Pass a dict of columns by these names."
-            )
+            raise ModelError(f"data is one array, but the model takes {quote_names(free)}. Pass a dict by these names.")
         return Arguments((single[0],), single[0], constants)
     if both := [name for name in constants if name in rows]:
         raise ModelError(f"{both[0]!r} is a column of data and one of the constants. Pass it as one of them.")
@@ -171,7 +167,7 @@ class ResizedPlate(Messenger):  # type: ignore[misc]
             msg["args"], msg["value"] = (self.size, self.count), jnp.arange(self.count)
         elif msg["type"] == "subsample":
             msg["kwargs"] = {"event_dim": None}  # the plate would compare the rows with its size, and take some
-        elif msg["type"] == "sample" and find_plate_axis(msg, self.plate) is not None and self.size != self.count:
+        elif msg["type"] == "sample" and is_inside(msg, self.plate) and self.size != self.count:
             msg["scale"] = msg["scale"] / (self.size / self.count)
 
 
@@ -200,18 +196,14 @@ class NumpyroAdapter:
     def log_prior(self, theta: PyTree, rows: PyTree = None) -> Array:
         """Return the log density of all other sites."""
         sites = self.trace_sites(theta, self.row if rows is None else rows).values()
-        outside = [site for site in sites if site["type"] == "sample" and find_plate_axis(site, self.plate) is None]
+        outside = [site for site in sites if site["type"] == "sample" and not is_inside(site, self.plate)]
         total = sum((site_log_density(site).sum() for site in outside), start=jnp.zeros(()))
         return total.astype(jnp.result_type(*jax.tree.leaves(theta)))
 
     def deterministic(self, theta: PyTree, rows: PyTree) -> dict[str, Array]:
         """Return deterministic values outside of the plate."""
         sites = {name: site for name, site in self.trace_sites(theta, rows).items() if site["type"] == "deterministic"}
-        return {
-            name: jnp.asarray(site["value"])
-            for name, site in sites.items()
-            if find_plate_axis(site, self.plate) is None
-        }
+        return {name: jnp.asarray(site["value"]) for name, site in sites.items() if not is_inside(site, self.plate)}
 
     def derived(self, names: Sequence[str], theta: PyTree) -> dict[str, Array]:
         """Return some of the deterministic values."""
@@ -275,6 +267,11 @@ def find_plate_axis(site: Site, plate: str) -> int | None:
     return next((frame.dim for frame in site["cond_indep_stack"] if frame.name == plate), None)
 
 
+def is_inside(site: Site, plate: str) -> bool:
+    """Return whether a site is inside of a plate."""
+    return find_plate_axis(site, plate) is not None
+
+
 def is_latent(site: Site) -> bool:
     """Return whether a site is a random variable that is not observed."""
     return site["type"] == "sample" and not site["is_observed"]
@@ -325,9 +322,7 @@ def find_row_plate(sites: Sites, count: int, asked: str | None, arguments: Argum
         raise ModelError(f"plate={asked!r} is not a plate of the model. Valid: {quote_names(sizes)}. Pass one of them.")
     fits = [name for name, size in sizes.items() if (size == count if asked is None else name == asked)]
     observed = {name: site for name, site in sites.items() if site["type"] == "sample" and site["is_observed"]}
-    within = {
-        name: [plate for plate in fits if find_plate_axis(site, plate) is not None] for name, site in observed.items()
-    }
+    within = {name: [one for one in fits if is_inside(site, one)] for name, site in observed.items()}
     within = {name: plates for name, plates in within.items() if plates or not is_factor(observed[name])}
     if not within:
         raise ModelError(
@@ -336,9 +331,7 @@ def find_row_plate(sites: Sites, count: int, asked: str | None, arguments: Argum
         )
     for name, plates in within.items():
         if not plates:
-            around = {
-                plate: size for plate, size in sizes.items() if find_plate_axis(observed[name], plate) is not None
-            }
+            around = {plate: size for plate, size in sizes.items() if is_inside(observed[name], plate)}
             where = f"in plates of the sizes {around}" if around else "in no plate"
             raise ModelError(
                 f"{name!r} is observed {where}, outside of a plate over the {count} rows of data. Put it into "
@@ -370,11 +363,11 @@ def refuse_numpyro_sites(sites: Sites, plate: str) -> None:
             )
         if site["type"] in ("param", "mutable"):
             raise ModelError(
-                f"{name!r} is a numpyro.{site['type']}, which has no prior. Give it one: numpyro.sample({name!r}, ...)."
+                f"{name!r} is a numpyro.{site['type']}, without a prior. Write numpyro.sample({name!r}, ...)."
             )
         if not is_latent(site):
             continue
-        if find_plate_axis(site, plate) is not None:
+        if is_inside(site, plate):
             raise ModelError(
                 f"{name!r} is a latent variable inside the plate {plate!r}, with one value for each row. lwa "
                 "reads some rows at a time: sum or integrate it out, as in dist.MixtureSameFamily, or move it out of "
@@ -398,25 +391,18 @@ def require_fixed_shapes(starts: SiteStarts, whole: Sites, single: Mapping[str, 
             )
 
 
-def find_site_constraint(name: str, supports: Constraint, traced: Constraint) -> Constraint:
-    """Return the constraint of a latent site, None for real numbers; refuse one that changes with θ.
-
-    `traced` is the same, but for bounds that JAX traced. It is kept if it has none: NumPyro maps its own best.
-    """
+def find_site_constraint(name: str, supports: Constraint, site: Site) -> Constraint:
+    """Return the constraint of a latent site, None for real numbers; refuse one that changes with θ."""
     one, other = (jax.tree.map(lambda leaf, k=k: leaf[k], supports) for k in range(2))
     if not all(map(is_same, jax.tree.leaves(one), jax.tree.leaves(other))):
         raise ModelError(
             f"The support of {name!r} depends on other latent variables. Write it as a function of a variable that has "
             "a support of its own: numpyro.deterministic('x', scale * u) with u ~ dist.Uniform(0, 1)."
         )
-    is_traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(traced))
-    found = unwrap(one if is_traced else traced)
+    traced = site["fn"].support  # kept unless JAX traced its bounds: NumPyro maps its own best
+    found = one if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(traced)) else traced
+    found = getattr(found, "base_constraint", found)  # `lwa.Model` takes all leading axes as so many entries
     return None if found == numpyro_constraints.real else found
-
-
-def unwrap(support: Constraint) -> Constraint:
-    """Return the constraint of each entry, vector or matrix: `lwa.Model` takes all leading axes as so many of them."""
-    return getattr(support, "base_constraint", support)
 
 
 def name_axes(sites: Sites, names: Sequence[str]) -> dict[str, list[str]]:

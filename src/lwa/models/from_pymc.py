@@ -42,7 +42,5 @@ def from_pymc(model: object, *, constants: Sequence[str] = ()) -> Model:
     try:
         from lwa.models.pymc_graphs import adapt_pymc
     except ImportError as error:
-        raise InputError(
-            f"lwa.from_pymc needs PyMC, which is not installed ({error}). Type pip install 'lwa[pymc]'."
-        ) from error
+        raise InputError(f"PyMC is not installed ({error}). Type pip install 'lwa[pymc]'.") from error
     return adapt_pymc(model, constants)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from lwa.models import predictors
 from lwa.models.check import report_user_errors
-from lwa.models.model import FloatType, Model, RowNumbers, Vector, Vectors
+from lwa.models.model import FloatType, Matrix, Model, RowNumbers, RowSizes, RowVectors, Vector, Vectors
 from lwa.rows import Rows
 from lwa.rows.passes import count_unit_rows, floor_power_of_two
 from lwa.rows.slots import Columns, fill_up, repeat_to, to_float64, to_rows
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from lwa.models.python_likelihood import PythonLikelihood
 
 type Likelihood = JaxLikelihood | PythonLikelihood
-type Matrix = Float64[np.ndarray, "d d"]
 type NumpySums = Sums[NDArray[np.float64]]
 type NumpyPlaces = Places[NDArray[np.float64]]
 type NumpyScores = ScoreSums[NDArray[np.float64]]
@@ -184,19 +183,17 @@ class JaxLikelihood:
         """Return value, gradient and curvature of log p."""
         return jax.tree.map(np.asarray, prior_sums(self.model, theta))
 
-    def differentiate_rows(self, theta: Vector, batch: PyTree, *, curvature: bool) -> Float64[np.ndarray, "m c"]:
+    def differentiate_rows(self, theta: Vector, batch: PyTree, *, curvature: bool) -> RowVectors:
         """Return ∇ℓ_k of each row and, if asked for, the upper triangle of -∇²ℓ_k beside it."""
         return np.asarray((row_derivatives if curvature else row_scores)(self.model, theta, batch))
 
-    def differentiate_steps(
-        self, theta: Vector, units: Stretch, size: int, *, curvature: bool
-    ) -> Float64[np.ndarray, "steps c"]:
+    def differentiate_steps(self, theta: Vector, units: Stretch, size: int, *, curvature: bool) -> RowVectors:
         """Return the derivatives of each scored step of at most `size` units."""
         filled = jax.tree.map(to_float64, repeat_to(units, size))
         found = np.asarray(step_derivatives(self.model, theta, filled, curvature=curvature))
         return found[: len(units.scored)][units.scored]
 
-    def score_steps(self, theta: Vector, batch: PyTree) -> Float64[np.ndarray, "m d"]:
+    def score_steps(self, theta: Vector, batch: PyTree) -> RowVectors:
         """Return ∇ℓ_k of each step of one sequence."""
         return np.asarray(step_scores(self.model, theta, jax.tree.map(to_float64, batch)))
 
@@ -204,9 +201,7 @@ class JaxLikelihood:
         """Return -Fᵀ ∇²ℓ_k F of each row."""
         return np.asarray(row_curvatures(self.model, theta, batch, factor))
 
-    def measure_rows(
-        self, theta: Vector, batch: PyTree, factor: Matrix, size: int
-    ) -> tuple[RowNumbers, NDArray[np.int64]]:
+    def measure_rows(self, theta: Vector, batch: PyTree, factor: Matrix, size: int) -> RowSizes:
         """Return h_k = Σ_j |f_jᵀ ∇²ℓ_k f_j| over the columns of F, and the j of the largest, of each row."""
         rows = len(jax.tree.leaves(batch)[0])
         found, most = sizes_along(self.model, theta, jax.tree.map(to_float64, repeat_to(batch, size)), factor)

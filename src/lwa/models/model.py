@@ -32,6 +32,10 @@ type Vector = Float64[np.ndarray, " d"]
 type Vectors = Float64[np.ndarray, "M d"]
 type RowNumbers = Float64[np.ndarray, " m"]
 """One number per row, or per θ."""
+type RowVectors = Float64[np.ndarray, "m c"]
+type RowSizes = tuple[RowNumbers, NDArray[np.int64]]
+"""A number and an index per row."""
+type Matrix = Float64[np.ndarray, "d d"]
 type FloatType = type[np.floating]
 
 

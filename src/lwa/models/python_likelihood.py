@@ -16,17 +16,8 @@ from jax import Array
 from jaxtyping import Float64, PyTree
 from numpy.typing import NDArray
 
-from lwa.models.likelihood import (
-    AnyScores,
-    Matrix,
-    NumpyPlaces,
-    NumpyScores,
-    NumpySums,
-    ScoreSums,
-    Sums,
-    split_into_blocks,
-)
-from lwa.models.model import FloatType, Model, RowNumbers, Vector, Vectors
+from lwa.models.likelihood import AnyScores, NumpyPlaces, NumpyScores, NumpySums, ScoreSums, Sums, split_into_blocks
+from lwa.models.model import FloatType, Matrix, Model, RowNumbers, RowSizes, RowVectors, Vector, Vectors
 from lwa.models.python_model import cut_unit, evaluate_prior, evaluate_priors, evaluate_rows
 from lwa.rows.passes import count_unit_rows
 from lwa.rows.units import Stretch
@@ -38,8 +29,7 @@ EPS = float(np.finfo(np.float64).eps)
 SECOND, FIRST = EPS**0.25, EPS ** (1 / 3)
 """Steps for second and for first derivatives, in units of that length: rounding and truncation are then of one size."""
 LENGTH_TRIES, STRETCH, CLOSE_FACTOR = 6, 100.0, 3.0
-"""The length is searched in so many tries, each at most 100 times longer or shorter, until it is right to a factor of
-3."""
+"""Tries to find the length, by at most which factor it changes in each, and to which factor it must be right."""
 SHORTEST, LONGEST_LENGTH = 1e-3, 1e4
 """The search begins at max(|θ_i|, 10⁻³), since a boundary may be near, and ends at 10⁴ max(1, |θ_i|)."""
 ROUNDING_NOISE = 100 * EPS
@@ -103,7 +93,7 @@ class PythonLikelihood:
         steps = SECOND * self.measure_lengths(theta, batch)
         return differentiate(self.terms_of(batch), theta, steps, lambda terms: terms)
 
-    def differentiate_rows(self, theta: Vector, batch: PyTree, *, curvature: bool) -> Float64[np.ndarray, "m c"]:
+    def differentiate_rows(self, theta: Vector, batch: PyTree, *, curvature: bool) -> RowVectors:
         """Return ∇ℓ_k of each row and, if asked for, the upper triangle of -∇²ℓ_k beside it."""
         if not curvature:
             return self.score_steps(theta, batch)
@@ -111,18 +101,16 @@ class PythonLikelihood:
         rows, columns = np.triu_indices(self.model.dimension)
         return np.concatenate([score, -hessian[:, rows, columns]], axis=1)
 
-    def differentiate_steps(
-        self, theta: Vector, units: Stretch, size: int, *, curvature: bool
-    ) -> Float64[np.ndarray, "steps c"]:
+    def differentiate_steps(self, theta: Vector, units: Stretch, size: int, *, curvature: bool) -> RowVectors:
         """Return the derivatives of each scored step, unit by unit."""
 
-        def one(i: int) -> Float64[np.ndarray, "steps c"]:
+        def one(i: int) -> RowVectors:
             rows, scored = cut_unit(units, i)
             return self.differentiate_rows(theta, rows, curvature=curvature)[scored]
 
         return np.concatenate([one(i) for i in range(len(units.scored))])
 
-    def score_steps(self, theta: Vector, batch: PyTree) -> Float64[np.ndarray, "m d"]:
+    def score_steps(self, theta: Vector, batch: PyTree) -> RowVectors:
         """Return ∇ℓ_k of each row, or step of one sequence."""
         return find_slopes(self.terms_of(batch), theta, FIRST * self.measure_lengths(theta, batch))
 
@@ -130,9 +118,7 @@ class PythonLikelihood:
         """Return -Fᵀ ∇²ℓ_k F of each row."""
         return -factor.T @ self.derivatives(theta, batch).hessian @ factor
 
-    def measure_rows(
-        self, theta: Vector, batch: PyTree, factor: Matrix, size: int = 0
-    ) -> tuple[RowNumbers, NDArray[np.int64]]:
+    def measure_rows(self, theta: Vector, batch: PyTree, factor: Matrix, size: int = 0) -> RowSizes:
         """Return h_k = Σ_j |f_jᵀ ∇²ℓ_k f_j| over the columns of F, and the j of the largest, of each row."""
         along = self.bend_along(theta, batch, factor)
         return along.sum(0), along.argmax(0)

@@ -52,9 +52,7 @@ def require_terms(values: ArrayLike, m: int) -> NDArray[np.float64]:
     return terms
 
 
-def sum_units_in_python(
-    log_likelihood: Callable[[PyTree, PyTree], ArrayLike], theta: PyTree, units: Stretch
-) -> NDArray[np.float64]:
+def sum_units_in_python(log_likelihood: Callable[..., ArrayLike], theta: PyTree, units: Stretch) -> RowNumbers:
     """Return Σ over the scored rows of each unit; rows that only fill a unit up are left out."""
 
     def one(i: int) -> float:
@@ -116,9 +114,8 @@ def build_theta(model: Model, vector: ArrayLike) -> PyTree:
 def evaluate_rows(model: Model, vector: Vector, rows: PyTree) -> RowNumbers:
     """Return log f(Y_k|θ) at a flat θ, for rows with their slots on the first axis."""
     rows = jax.tree.map(copy_column, rows)
-    return require_terms(
-        call_user(model.log_likelihood, build_theta(model, vector), rows), len(jax.tree.leaves(rows)[0])
-    )
+    values = call_user(model.log_likelihood, build_theta(model, vector), rows)
+    return require_terms(values, len(jax.tree.leaves(rows)[0]))
 
 
 def evaluate_prior(model: Model, vector: Vector) -> float:

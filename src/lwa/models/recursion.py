@@ -14,7 +14,6 @@ from lwa.errors import ModelError
 RECURSION_TOLERANCE = 1e-6
 """How close log-likelihoods must be, in float64, to be the same."""
 
-
 type Past = tuple[Array, ...]
 """What is carried from row to row."""
 
@@ -39,10 +38,8 @@ class Recursion(NamedTuple):
     [-0.125, -1.125, -0.5]
     """
 
-    start: Callable[[PyTree, PyTree], tuple[Array, ...]]  # theta, the first row -> what is remembered before it
-    step: Callable[
-        [PyTree, tuple[Array, ...], PyTree], tuple[tuple[Array, ...], Array]
-    ]  # θ, that, a row -> that, log f
+    start: Callable[[PyTree, PyTree], Past]  # θ, the first row -> what is remembered before it
+    step: Callable[[PyTree, Past, PyTree], tuple[Past, Array]]  # θ, that, a row -> that, log f
 
     def along(self, theta: PyTree, rows: PyTree) -> Array:
         """Return log f(Y_k | Y_1, …, Y_{k-1}) of each row."""
@@ -54,22 +51,18 @@ class Recursion(NamedTuple):
         return jax.lax.scan(step, self.start(theta, first), rows)[1]
 
 
-def require_agreement(
-    recursion: Recursion, terms: Callable[[PyTree, PyTree], Array], theta: PyTree, rows: PyTree
-) -> None:
-    """Refuse a recursion that differs from the log-likelihood, `terms`, on a few rows.
-
-    Both run on the CPU, where so short a program is compiled soonest, unless JAX has no CPU backend.
-    """
-    try:
+def require_agreement(recursion: Recursion, terms: Callable[..., Array], theta: PyTree, rows: PyTree) -> None:
+    """Refuse a recursion that differs from the log-likelihood, `terms`, on a few rows."""
+    try:  # so short a program is compiled soonest on the CPU
         where = jax.devices("cpu")[0]
     except RuntimeError:
         where = jax.devices()[0]
     with jax.default_device(where), jax.enable_x64(True):
         theta, rows = jax.tree.map(jnp.asarray, (theta, rows))
         expected, found = np.asarray(terms(theta, rows)), np.asarray(jax.jit(recursion.along)(theta, rows))
-    if not np.allclose(found, expected, rtol=RECURSION_TOLERANCE, atol=RECURSION_TOLERANCE, equal_nan=True):
-        k = int(np.argmax(~np.isclose(found, expected, rtol=RECURSION_TOLERANCE, atol=RECURSION_TOLERANCE)))
+    close = np.isclose(found, expected, rtol=RECURSION_TOLERANCE, atol=RECURSION_TOLERANCE, equal_nan=True)
+    if not close.all():
+        k = int(np.argmin(close))
         raise ModelError(
             f"recursion gives {found[k]:.6g} for the log-likelihood of row {k}, but log_likelihood gives "
             f"{expected[k]:.6g}. Correct one of them, or leave recursion out."

@@ -74,10 +74,8 @@ def find_derived_names(
 
 def is_same(one: ArrayLike, other: ArrayLike) -> bool:
     """Return whether two arrays are the same up to rounding."""
-    one, other = np.asarray(one), np.asarray(other)
-    return one.shape == other.shape and np.allclose(
-        one, other, rtol=ROWWISE_ROUNDING, atol=ROWWISE_ROUNDING, equal_nan=True
-    )
+    near = {"rtol": ROWWISE_ROUNDING, "atol": ROWWISE_ROUNDING}
+    return np.shape(one) == np.shape(other) and np.allclose(one, other, **near, equal_nan=True)
 
 
 def quote_names(names: Iterable[object]) -> str:

@@ -141,9 +141,7 @@ def read_expression(text: str) -> Expression:
 def check_expression(node: ast.expr, depth: int = 0) -> None:
     """Refuse all but arithmetic of columns and numbers."""
     if depth > MOST_NESTED:
-        raise InputError(
-            f"The formula nests more than {MOST_NESTED} operations. Compute such a column of the data first."
-        )
+        raise InputError(f"The formula nests more than {MOST_NESTED} operations. Compute such a column first.")
     match node:
         case ast.Name():
             return
@@ -159,13 +157,9 @@ def check_expression(node: ast.expr, depth: int = 0) -> None:
                 check_expression(left, depth + 1)
                 check_expression(right, depth + 1)
             elif not isinstance(op, ast.Eq | ast.NotEq):
-                raise InputError(
-                    f"{ast.unparse(node)!r} in the formula: a text is compared by == or !=. Write x == 'some level'."
-                )
+                raise InputError(f"{ast.unparse(node)!r}: a text is compared by == or !=. Write x == 'some level'.")
         case ast.Compare() if all(type(op) in COMPARISONS for op in node.ops):
-            raise InputError(
-                f"{ast.unparse(node)!r} in the formula compares more than two. Write I((x > 1) * (x < 3)), for example."
-            )
+            raise InputError(f"{ast.unparse(node)!r} compares more than two. Write I((x > 1) * (x < 3)), for example.")
         case ast.Call(func=ast.Name(id=name)) if name in ROW_FUNCTIONS:
             require_one_argument(node, name)
             check_expression(node.args[0], depth + 1)

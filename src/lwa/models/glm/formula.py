@@ -186,9 +186,7 @@ class Reader:
             token = self.expect("number")
             times = int(token.text)
             if not 1 <= times <= 10:
-                raise InputError(
-                    f"formula={self.text!r}: the power {times} must lie between 1 and 10. Write (a + b)^2."
-                )
+                raise InputError(f"formula={self.text!r}: the power {times} must be between 1 and 10. Write (a + b)^2.")
             for _ in range(times - 1):
                 found = self.require_few(unite(found, cross_terms(found, base)))
         return found
@@ -206,9 +204,8 @@ class Reader:
         token = self.tokens[self.at]
         if token.kind == "number":
             if token.text != "1":
-                raise InputError(
-                    f"formula={self.text!r}: {token.text} is not a term; 0 and 1 are. Write I({token.text} * x)."
-                )
+                came = f"formula={self.text!r}: {token.text} is not a term"
+                raise InputError(f"{came}; 0 and 1 are. Write I({token.text} * x).")
             self.at += 1
             return [()]
         self.expect("factor")

@@ -151,9 +151,8 @@ def require_texts(expression: Expression, text_levels: Levels) -> None:
     """Refuse a comparison with a text that the column never holds: it would be 0 in all rows."""
     for column, text in expression.texts:
         if column in text_levels and text not in text_levels[column]:
-            raise DataError(
-                f"{expression.text!r}: no row of {column!r} is {text!r}. {suggest_level(text, text_levels[column])}"
-            )
+            hint = suggest_level(text, text_levels[column])
+            raise DataError(f"{expression.text!r}: no row of {column!r} is {text!r}. {hint}")
 
 
 def suggest_level(level: Level, levels: tuple[Level, ...]) -> str:
@@ -233,14 +232,11 @@ class RowScan:
     def add(self, recipe: Recipe, rows: UserColumns, parts: list[Part], start: int) -> None:
         """Add a block, the rows from `start` on."""
         response, y = recipe.formula.response.text, rows["y"]
-        numbers = [
-            (":".join(block.numbers), part.times) for block, part in zip(self.sums.design.blocks, parts, strict=True)
+        checked = [(response, y), *((name, rows.get(name)) for name in ("offset", "weights", "trials"))]
+        checked[1:1] = [
+            (":".join(block.numbers), part.times) for block, part in zip(recipe.design.blocks, parts, strict=True)
         ]
-        for name, values in [
-            (response, y),
-            *numbers,
-            *((name, rows.get(name)) for name in ("offset", "weights", "trials")),
-        ]:
+        for name, values in checked:
             if values is not None:
                 self.missing.check(name, values, np.isfinite(values), start)
         good = recipe.family.allowed(y, rows.get("trials")) | ~np.isfinite(y)

@@ -140,9 +140,8 @@ def read_prior(name: object, spec: object, kinds: Mapping[str, PriorKind]) -> Pr
     good = len(numbers) == len(kind.numbers) and all(is_real(number) and math.isfinite(number) for number in numbers)
     if not good or any(numbers[kind.numbers.index(which)] <= 0 for which in kind.positive):
         wanted = ", ".join(f"{which} > 0" if which in kind.positive else which for which in kind.numbers)
-        raise InputError(
-            f"priors[{name!r}]={spec!r}: {pieces[0]!r} takes the numbers {wanted or 'none'}. {PRIORS_EXAMPLE}"
-        )
+        came = f"priors[{name!r}]={spec!r}: {pieces[0]!r} takes the numbers {wanted or 'none'}"
+        raise InputError(f"{came}. {PRIORS_EXAMPLE}")
     return Prior(pieces[0], tuple(float(number) for number in numbers))
 
 

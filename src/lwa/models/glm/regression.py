@@ -235,12 +235,9 @@ class BoundGlm:
     @property
     def described(self) -> str:
         """The formula, family, number of rows and priors, in words."""
-        glm = self.glm
-        lines = describe_priors(self.priors, self.rows.recipe.design)
-        head = (
-            f"{glm.formula.text.strip()}, family {glm.family.name} (link {glm.link}), {self.facts.rows:,} rows. Priors:"
-        )
-        return "\n  ".join([head, *lines])
+        glm, text = self.glm, self.glm.formula.text.strip()
+        head = f"{text}, family {glm.family.name} (link {glm.link}), {self.facts.rows:,} rows. Priors:"
+        return "\n  ".join([head, *describe_priors(self.priors, self.rows.recipe.design)])
 
     @cached_property
     def model(self) -> Model:
