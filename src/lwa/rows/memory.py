@@ -244,7 +244,7 @@ def scan(columns: Sequence[Chunked], start: int, stop: int, size: int) -> Iterat
 
 
 def require_positions(indices: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Return positions counted from the first of `count` rows; negative ones come in counted from the end."""
+    """Return positions from 0 to `count` - 1; negative indices count from the end. Raise for any other."""
     positions = np.where(indices < 0, indices + count, indices)
     if positions.size and not (positions.min() >= 0 and positions.max() < count):
         raise IndexError(f"indices run from {indices.min()} to {indices.max()}, but there are {count} rows.")
