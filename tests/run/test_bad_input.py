@@ -284,8 +284,8 @@ def test_a_parameter_named_as_an_axis():
     ("initvals", "kind", "fragments"),
     [
         ({"a": 1.0}, lwa.InputError, ["no theta of this model", "a list of 2", "built like init"]),
-        ([1.0, 2.0, 3.0], lwa.InputError, ["3 starts for 2 chains", "Pass one for each"]),
-        ([], lwa.InputError, ["0 starts for 2 chains", "Pass one for each"]),
+        ([1.0, 2.0, 3.0], lwa.InputError, ["3 starts for 2 chains", "Pass 2, or one theta"]),
+        ([], lwa.InputError, ["0 starts for 2 chains", "Pass 2, or one theta"]),
         (np.zeros(3), lwa.ModelError, ["initvals gave", "shape (3,)", "Pass numbers built like init"]),
         ([0.0, np.zeros(2)], lwa.ModelError, ["initvals[1] gave", "shape (2,)", "built like init"]),
         ("high", lwa.ModelError, ["initvals gave 'high'", "Pass numbers built like init"]),

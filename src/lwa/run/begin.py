@@ -80,12 +80,15 @@ class Run:
     @property
     def retention_in_words(self) -> str:
         """What is kept of the draws, if they are many; with a budget this is decided after tune."""
-        settings, on_disk, size = self.settings, self.settings.checkpoint is not None, self.draw_bytes
-        if settings.budget != budget.Budget() or settings.draws * settings.chains * size <= budget.LAST_BYTES:
+        draws, size = self.settings.draws, self.settings.chains * self.draw_bytes
+        if self.settings.budget != budget.Budget() or draws * size <= budget.LAST_BYTES:
             return ""
-        return budget.decide_retention(
-            settings.draws, size, chains=settings.chains, keep=settings.keep, on_disk=on_disk
-        )[1]
+        return self.decide_retention(draws)[1]
+
+    def decide_retention(self, draws: int) -> tuple[budget.Retention, str]:
+        """Return what is kept of so many draws per chain, and a sentence about it."""
+        chains, keep, on_disk = self.settings.chains, self.settings.keep, self.settings.checkpoint is not None
+        return budget.decide_retention(draws, self.draw_bytes, chains=chains, keep=keep, on_disk=on_disk)
 
     def record(self) -> dict[str, Any]:
         """Return all settings as JSON, with what was chosen."""
@@ -143,9 +146,7 @@ def read_starts(model: Model, initvals: PyTree[Any] | None, chains: int) -> Star
         return [flatten_theta(model, initvals, "initvals")] * chains
     if isinstance(initvals, list | tuple) and all(map(model.fits, initvals)):
         if len(initvals) != chains:
-            raise InputError(
-                f"initvals holds {len(initvals)} starts for {chains} chains. Pass one for each, or one theta."
-            )
+            raise InputError(f"initvals holds {len(initvals)} starts for {chains} chains. Pass {chains}, or one theta.")
         return [flatten_theta(model, theta, f"initvals[{chain}]") for chain, theta in enumerate(initvals)]
     raise InputError(
         f"initvals is no theta of this model and no list of thetas. Pass one theta, or a list of {chains}, built like "

@@ -26,9 +26,7 @@ class RowReads:
     def __post_init__(self) -> None:
         """Raise unless the budget is positive."""
         if not is_real(self.count) or self.count <= 0:
-            raise InputError(
-                f"RowReads({self.count!r}) must hold a positive number. Pass lwa.RowReads(10**9), for example."
-            )
+            raise InputError(f"RowReads({self.count!r}) must hold a positive number. Pass lwa.RowReads(10**9), say.")
 
 
 @dataclass(frozen=True)

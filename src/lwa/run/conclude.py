@@ -26,9 +26,7 @@ RARELY = 1e-3
 """Share of moves without a valid subset, below which the draws do not show it and lwa does not warn."""
 
 
-def conclude(
-    run: Run, outcome: Outcome, seconds: float, stages: Mapping[str, float], remarks: Sequence[str] = ()
-) -> Result:
+def conclude(run: Run, outcome: Outcome, seconds: float, stages: Mapping[str, float], remarks: Sequence[str]) -> Result:
     """Return the result: name the draws, record how they were made, and warn of what a user should know."""
     settings, problem, model = run.settings, run.problem, run.data.given
     stored = outcome.stored

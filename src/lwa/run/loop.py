@@ -22,34 +22,34 @@ from lwa.models.check import describe_theta
 from lwa.models.python_model import is_users_error
 from lwa.run import draws
 from lwa.run.begin import Run
-from lwa.run.budget import Budget, decide_retention
+from lwa.run.budget import Budget
 from lwa.run.draws import RunState
 from lwa.run.settings import count_keepable
 from lwa.subsets.tape import ADAPT_EVERY
 from lwa.user.progress import Display, Interruption, catch_interrupts
 
 TUNE_SHARE = 0.5
-"""Tune may use so much of a budget: what is left belongs to the draws."""
+"""Share of a budget that tune may use: the rest belongs to the draws."""
 SEGMENT_SECONDS = 2.0
-"""Of a block that workers play: what it costs to send a cohort there and back is small beside it."""
+"""Length of a block that workers play: sending a cohort there and back takes little of it."""
 MOST_INVALID = 0.5
-"""Of the proposals of a block: if more have a density that is NaN, the run ends rather than stand still."""
+"""Share of NaN densities among a block's proposals, above which the run ends rather than stand still."""
 ENOUGH_MOVES = 1000
-"""Moves by which that is judged."""
+"""Moves over which the share must be that high."""
 MOST_TICKS = 4096
-"""Entries of the clock: every second one goes if there are more, since memory must not grow with the run."""
+"""Entries of the clock: if there are more, every second one is dropped, so that memory does not grow with the run."""
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What any run has spent, of `lwa.sample` or of a rival."""
+    """What a run of `lwa.sample` or of a rival has spent."""
 
     thinning: int
     moves: int  # per chain, tune included
     tuned: int
     rows_read: int
     invalid: int
-    stopped: str  # why, if it was before all draws were there
+    stopped: str  # why, if the run ended early
     seconds: float  # of tune and sampling
     clock: list[tuple[int, float]]  # draws per chain, and seconds since the first move
     tune_clock: list[tuple[int, float]]  # as `clock`, of the path of tune if it is kept
@@ -58,39 +58,39 @@ class Spent:
 
 @dataclass(frozen=True)
 class Outcome(Spent):
-    """What came of a run."""
+    """What a run has made, and what it spent on it."""
 
-    kept: Kept | None  # None: draws are kept elsewhere
-    stored: Mapping[str, NDArray[Any]] | None  # there, by "group/name"
+    kept: Kept | None  # None: draws are on disk
+    stored: Mapping[str, NDArray[Any]] | None  # on disk, by "group/name"
     furthest: float  # from the reference point, in posterior sds; 0 without one
     infeasible: float  # share of the moves during which U had no positive definite curvature
-    tuning: Any  # what the kernel learnt, every chain's
-    rate: float  # moves per second in the last block; 0 if there was but one
+    tuning: Any  # what the kernel learnt, per chain
+    rate: float  # moves per second in the last block; 0 if there was only one
     warmup: Kept | None  # the path of tune, if it is kept
     running: RunningSummary | None  # of all draws, if only the last ones are kept
 
 
 class Keeper(Protocol):
-    """What keeps a run on disk while it goes on."""
+    """Writes a run to disk while it samples."""
 
     def load_state(self, runner: "BlockRunner", state: RunState) -> None:
-        """Put both where an earlier process left them, if there was one."""
+        """Restore the state that an earlier process wrote, if there is one."""
 
     def after_block(self, runner: "BlockRunner", state: RunState) -> None:
-        """Keep what is there, if it is time."""
+        """Write new draws and the state, if it is time."""
 
     def finish(self, runner: "BlockRunner", state: RunState) -> Mapping[str, NDArray[Any]]:
-        """Keep everything, of a torn run its draws; return all draws, by "group/name"."""
+        """Write everything, of a torn run only its draws; return all draws, by "group/name"."""
 
 
 def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outcome:
     """Tune, freeze, sample, block by block, until the draws are there, the budget is spent or Ctrl-C is pressed."""
     with display.stages("compiling"):
         for cohort in run.cohorts:
-            cohort.wait_for_compilation()  # which no budget pays for
+            cohort.wait_for_compilation()  # no budget pays for it
     settings, meter = run.settings, Meter(run.settings.budget)
-    threads = len(run.cohorts) if run.data.runs_remotely else os.cpu_count()  # those only wait
-    precise = jax.enable_x64(True) if run.on_device else nullcontext()  # what is counted there
+    threads = len(run.cohorts) if run.data.runs_remotely else os.cpu_count()  # remote cohorts only wait
+    precise = jax.enable_x64(True) if run.on_device else nullcontext()  # for counters there
     with precise, catch_interrupts() as interruption, ThreadPoolExecutor(threads) as pool:
         runner, state = BlockRunner(run, meter, interruption, pool), RunState()
         if settings.keep_tune:
@@ -100,9 +100,9 @@ def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outco
         if state.tuned is None:
             with display.stages("tune"):
                 tune(runner, state, display, keeper)
-                if not interruption.asked:  # else whoever goes on ends it, after as many moves as were asked for
+                if not interruption.asked:  # else resuming ends it, after all its moves
                     display.say(end_tune(runner, state, on_disk=keeper is not None))
-        tuning = jax.tree.map(  # before any move that may fail: those take the memory of the state over
+        tuning = jax.tree.map(  # before any move that may fail: moves reuse the memory of the state
             lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves])[: settings.chains],
             *(cohort.state.tuning for cohort in run.cohorts),
         )
@@ -157,14 +157,14 @@ class BlockRunner:
         self.blocks = BlockLength(max(1, count_first_moves(run)), seconds)
         self.position = self.invalid = self.refreshed = self.transitions = self.infeasible = 0
         self.furthest = 0.0
-        self.without = 0  # moves since proposals last had densities, by and large
+        self.without = 0  # moves since most proposals last had densities
         self.accepted = 0.0  # corrections of exact=True, added up
         self.rate = 0.0  # moves per second
         self.last: Tally  # of the last block
         self.clock: list[tuple[int, float]] = []
 
     def allow(self, wanted: int, share: float = 1.0) -> int:
-        """Return how many of the wanted moves fit the next block and the budget; 0 if it is over."""
+        """Return how many of the wanted moves fit the next block and the budget; 0 if the run ends."""
         if self.interruption.asked or self.meter.seconds_left(share) <= 0:
             return 0
         moves = min(wanted, self.meter.rows_left(share) / self.run.rows_per_move)
@@ -186,7 +186,7 @@ class BlockRunner:
         """Play one block on every cohort."""
         began = time.monotonic()
         cohorts, size = self.run.cohorts, len(self.run.cohorts[0].chains)
-        own = [max(0, self.run.settings.chains - i * size) for i in range(len(cohorts))]  # the last may be filled up
+        own = [max(0, self.run.settings.chains - i * size) for i in range(len(cohorts))]  # the last may be padded
 
         def play_cohort(cohort: Cohort, own: int) -> tuple[Moves, Tally]:
             done = cohort.run(self.position + moves)
@@ -204,7 +204,7 @@ class BlockRunner:
         return [done for done, _ in both]
 
     def _count(self, block: Tally) -> None:
-        """Add what was counted of a block."""
+        """Add the counts of a block."""
         self.last = block
         self.meter.rows += block.evaluations * self.run.problem.reads
         self.invalid += block.invalid
@@ -220,7 +220,7 @@ class BlockRunner:
         return f"accepted {self.last.acceptance / self.last.moves:.2f}, subset changes {self.refresh_rate:.2f}"
 
     def require_densities(self, moves: int) -> None:
-        """End a run that would only stand still, since proposal after proposal has a density that is NaN."""
+        """Raise if proposal after proposal has a density that is NaN: the run would only stand still."""
         share = self.last.invalid / self.last.moves
         self.without = self.without + moves if share > MOST_INVALID else 0
         if self.without < ENOUGH_MOVES:
@@ -233,20 +233,20 @@ class BlockRunner:
         )
 
     def tick(self, draws: int) -> None:
-        """Note that so many draws per chain are there now."""
+        """Record the time at which so many draws per chain are made."""
         self.clock.append((draws, time.monotonic() - self.meter.start))
         if len(self.clock) > MOST_TICKS:
             del self.clock[1:-1:2]
 
     def progress(self, draws: int) -> tuple[int, int]:
-        """Return how many draws there are, of how many: by the budget, if as many are asked for as it allows."""
+        """Return how many draws there are, of how many; the latter is estimated from the budget for draws="auto"."""
         if not self.run.settings.filling:
             return draws, self.run.settings.draws
         return draws, max(draws, round(draws / max(1e-9, min(1.0, self.meter.share()))))
 
     @property
     def stop_reason(self) -> str:
-        """Why there will be no more moves; nothing if that is what was asked for."""
+        """Why the run ends early; empty if it was asked to use up its budget."""
         if self.interruption.asked:
             return self.interruption.asked
         return "" if self.run.settings.filling else "the budget was spent"
@@ -258,17 +258,17 @@ class BlockRunner:
 
     @property
     def affordable(self) -> int:
-        """Moves that what is left of the budget allows, at the speed so far; 1 if nothing is known of it."""
+        """Moves that the rest of the budget allows, at the speed so far; 1 if that is unknown."""
         rows = self.meter.rows_left() / self.run.rows_per_move
         left, spent = self.meter.seconds_left(), time.monotonic() - self.meter.start
-        rate = self.rate or self.position / max(spent, 1e-9)  # of a first block that compiled, if that is all
+        rate = self.rate or self.position / max(spent, 1e-9)  # the first block's includes compiling
         seconds = rate * left if self.position or left <= 0 else float("inf")
         affordable = min(rows, seconds)
         return int(max(1.0, affordable)) if affordable < float("inf") else 1
 
     @property
     def refresh_rate(self) -> float:
-        """Accepted proposals of subsets over all."""
+        """Share of the subset proposals that were accepted."""
         return self.refreshed / max(1, self.transitions)
 
 
@@ -276,14 +276,14 @@ class BlockRunner:
 class BlockLength:
     """How many moves to play between two looks at the clock: as many as fit into a quarter of a second.
 
-    Nothing depends on it but how soon a run reacts; no block lasts longer than half a second once two have been timed.
+    Only how soon a run reacts depends on it; no block lasts longer than half a second once two have been timed.
     """
 
     moves: int = ADAPT_EVERY
     seconds: float = 0.25
 
     def after(self, took: float, moves: int) -> "BlockLength":
-        """Return the next block's length, from the seconds that the last took; since compiling is slow it may grow."""
+        """Return the next block's length, from the seconds that the last took; it may grow after a slow one."""
         fitting = moves * self.seconds / max(took, 1e-6)
         return replace(self, moves=max(1, min(int(fitting), 4 * self.moves)))
 
@@ -299,7 +299,7 @@ def count_first_moves(run: Run) -> int:
 def play_side_by_side[R](
     play: Callable[[Cohort, int], R], cohorts: Sequence[Cohort], own: Sequence[int], pool: ThreadPoolExecutor
 ) -> list[R]:
-    """Play every cohort up to the same move, one per thread. If that fails, those that can go back do so."""
+    """Play every cohort up to the same move, one per thread. If one fails, reset those that can be reset."""
     before = [(cohort, cohort.checkpoint()) for cohort in cohorts]
     playing = [pool.submit(play, *pair) for pair in zip(cohorts, own, strict=True)]
     try:
@@ -313,7 +313,7 @@ def play_side_by_side[R](
 
 
 def tune(runner: BlockRunner, state: RunState, display: Display, keeper: Keeper | None) -> None:
-    """Adapt, and remember where θ was."""
+    """Adapt the kernel, and remember where θ was."""
     total = runner.run.settings.tune
     while moves := runner.allow(total - runner.position, TUNE_SHARE):
         played = runner.play(moves)
@@ -341,19 +341,17 @@ def end_tune(runner: BlockRunner, state: RunState, *, on_disk: bool) -> str:
     budgeted = min(settings.budget.seconds, settings.budget.rows) < float("inf")
     expected = min(settings.draws, runner.affordable // thinning + 1) if budgeted else settings.draws
     state.thinning = thinning
-    state.retention, told = decide_retention(
-        expected, run.draw_bytes, chains=settings.chains, keep=settings.keep, on_disk=settings.checkpoint is not None
-    )
+    state.retention, words = run.decide_retention(expected)
     draws.start_recording(state, run, path, on_disk=on_disk)
     if settings.exact:
         for cohort in run.cohorts:
             cohort.close()
         state.surrogates = build_surrogates(run.cohorts, thinning)
-    return told if budgeted else ""
+    return words if budgeted else ""
 
 
 type Ended = tuple[str, BaseException | None]
-"""Why there are no more draws if it stopped early, and what the user's function raised, if that was it."""
+"""Why sampling stopped early, if it did, and what the user's function raised, if that was why."""
 
 
 def sample_draws(runner: BlockRunner, state: RunState, display: Display, keeper: Keeper | None) -> Ended:
@@ -363,11 +361,11 @@ def sample_draws(runner: BlockRunner, state: RunState, display: Display, keeper:
     while state.draws < settings.draws:
         moves = runner.allow(recorder.count_missing(settings.draws))
         if settings.filling and not moves and state.draws == 0 and runner.may_overrun:
-            moves = state.thinning  # a budget that tune has used up buys a draw all the same
+            moves = state.thinning  # even if tune has used the budget up, one draw is made
         if not moves:
             return runner.stop_reason and f"{runner.stop_reason} after {state.draws} {settings.of_draws}", None
         try:
-            state.torn = not runner.run.data.runs_remotely  # chains that are played elsewhere stay where they were
+            state.torn = not runner.run.data.runs_remotely  # chains on workers can be reset
             played = runner.play(moves)
             draws.record_moves(recorder, played)
             draws.summarise(state, runner.run)
@@ -416,7 +414,7 @@ def sample_exactly(runner: BlockRunner, state: RunState, display: Display, keepe
 
 
 def keeps_draws(error: BaseException) -> bool:
-    """Return whether a run that has draws ends with them, rather than with nothing: not if somebody else stops it."""
+    """Return whether a run that fails like this returns its draws; not if the process is being stopped."""
     return isinstance(error, Exception) or is_users_error(error)
 
 
@@ -427,7 +425,7 @@ def explain_stop(error: BaseException, kept: str) -> Ended:
 
 
 def forecast_draws(runner: BlockRunner, run: Run, thinning: int) -> str:
-    """Return what the draws will cost, at the speed of tune, in words."""
+    """Return a sentence on what the draws will cost, at the speed of tune."""
     moves = runner.affordable if run.settings.filling else run.settings.draws * thinning
     seconds = f", about {moves / runner.rate:.0f} s" if runner.rate else ""
     rows = runner.meter.rows / runner.position if runner.position else run.rows_per_move

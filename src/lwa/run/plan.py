@@ -88,14 +88,11 @@ class Planner:
 
     def build_chain(self, n: int, leverage: Leverage | None) -> Chain:
         """Return the chain of subsets of size n, ε apart."""
-        if not self.data.ordered:
-            additive = cast(AdditiveStatistic, self.statistic)  # of rows or groups, which add up
-            return build_subset_chain(
-                self.data, self.settings, n, additive, reference=self.reference, leverage=leverage
-            )
-        return build_window_chain(
-            self.data, self.settings, n, self.statistic, reference=self.reference, facts=self.facts, every=EVERY
-        )
+        data, settings, statistic, reference = self.data, self.settings, self.statistic, self.reference
+        if data.ordered:
+            return build_window_chain(data, settings, n, statistic, reference=reference, facts=self.facts, every=EVERY)
+        additive = cast(AdditiveStatistic, statistic)  # of rows or groups, which add up
+        return build_subset_chain(data, settings, n, additive, reference=reference, leverage=leverage)
 
     def try_size(self, n: int, leverage: Leverage | None, cohorts: Sequence[list[int]]) -> SubsetPlan:
         """Find ε if it was not given, burn every cohort's subsets in, and return the plan for size n."""
@@ -120,14 +117,13 @@ class Planner:
 
     def find_leverage(self, n: int) -> Leverage | None:
         """Return q if it is asked for, or if uniform subsets of size n miss a direction."""
-        options, data = self.settings.calibration, self.data
-        if options is None or self.reference is None or data.ordered or options.leverage is False:
+        options, data, reference = self.settings.calibration, self.data, self.reference
+        if options is None or reference is None or data.ordered or options.leverage is False:
             return None
-        if options.leverage is not True and not is_leverage_needed(
-            data.model, data.full, n, self.reference, self.settings.seed
-        ):
-            return None
-        return find_leverage(data.model, data.full, self.reference)
+        seed = self.settings.seed
+        if options.leverage is True or is_leverage_needed(data.model, data.full, n, reference, seed):
+            return find_leverage(data.model, data.full, reference)
+        return None
 
 
 def plan_subsets(

@@ -31,7 +31,7 @@ def prepare(data: Data, settings: Settings, starts: Starts | None, display: Disp
     settings.require_move_fits()
     with jax.enable_x64(True), display.stages("planning"):
         try:
-            return pass_stages(data, settings, starts, display)
+            return pass_stages(data, settings, starts, display, remarks=[])
         except ModelError as error:
             if not settings.falls_back:
                 raise
@@ -42,9 +42,7 @@ def prepare(data: Data, settings: Settings, starts: Starts | None, display: Disp
         return run
 
 
-def pass_stages(
-    data: Data, settings: Settings, starts: Starts | None, display: Display, remarks: Sequence[str] = ()
-) -> Run:
+def pass_stages(data: Data, settings: Settings, starts: Starts | None, display: Display, remarks: Sequence[str]) -> Run:
     """Pass through the stages, each of which is given what those before it found."""
     python_call = time_python_model(data, settings, starts, display) if data.model.in_python else None
     require_kernel(data, settings)
@@ -58,9 +56,7 @@ def pass_stages(
         data, settings, statistic, reference=reference, facts=facts, cohorts=cohorts,
         rows_per_second=len(data) / max(1e-3, time.monotonic() - began),
     )  # fmt: skip
-    wishes = Wishes(
-        settings.kernel, settings.precision, settings.refresh_steps, tune=settings.tune, chains=settings.chains
-    )
+    wishes = Wishes(settings.kernel, settings.precision, settings.refresh_steps, settings.tune, settings.chains)
     problem = build_problem(
         data, plan.target, wishes, subsets=plan.subsets, first=plan.firsts[0][1], reference=reference,
         start=starts[0] if starts else None,

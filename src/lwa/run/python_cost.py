@@ -9,6 +9,7 @@ from lwa.data.data import Data
 from lwa.errors import InputError
 from lwa.kernels.kernel import MetropolisKernel
 from lwa.models.python_model import PythonModel, evaluate_rows
+from lwa.run.begin import Starts
 from lwa.run.plan import SMALLEST_SIZE
 from lwa.run.settings import Settings
 from lwa.user.progress import Display
@@ -21,9 +22,7 @@ PASSES_TO_THE_MODE = 4
 """Passes over all rows that the calibrated target takes at first, to forecast the cost of a model in Python."""
 
 
-def time_python_model(
-    data: Data, settings: Settings, starts: list[Float64[np.ndarray, " d"]] | None, display: Display
-) -> float:
+def time_python_model(data: Data, settings: Settings, starts: Starts | None, display: Display) -> float:
     """Raise if settings do not suit a model in Python; report what the run will cost, and return µs per call."""
     model = data.model
     assert isinstance(model, PythonModel)

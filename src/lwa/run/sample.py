@@ -17,20 +17,12 @@ from lwa.executors import Executor
 from lwa.executors.executor import require_executor
 from lwa.models.model import Model, Unbound, require_model
 from lwa.result.result import Result
+from lwa.run import settings as options
 from lwa.run.begin import Run, read_starts
 from lwa.run.checkpoints import kept_runs
 from lwa.run.conclude import attach_result, conclude
 from lwa.run.loop import carry_out
 from lwa.run.prepare import prepare
-from lwa.run.settings import (
-    BudgetOption,
-    KernelOption,
-    MoveOption,
-    Settings,
-    SummaryOption,
-    TargetOption,
-    WeightOption,
-)
 from lwa.user.progress import Display, open_display
 
 NOT_KEPT = ("model", "data", "initvals", "progress", "executor")
@@ -42,19 +34,19 @@ def sample(
     data: object,
     *,
     subset_size: int | str = 1000,
-    target: TargetOption = "calibrated",
+    target: options.TargetOption = "calibrated",
     exact: bool = False,
-    summary: SummaryOption = "auto",
+    summary: options.SummaryOption = "auto",
     epsilon: float | str = "auto",
     draws: int | str = 1000,
     tune: int = 1000,
     chains: int = 4,
     thinning: int | str = "auto",
     seed: int | None = None,
-    budget: BudgetOption = None,
-    subset_move: MoveOption = None,
-    subset_weight: WeightOption = "gaussian",
-    kernel: KernelOption = "auto",
+    budget: options.BudgetOption = None,
+    subset_move: options.MoveOption = None,
+    subset_weight: options.WeightOption = "gaussian",
+    kernel: options.KernelOption = "auto",
     refresh_steps: int = 1,
     initvals: PyTree[Any] = None,
     progress: bool = True,
@@ -167,7 +159,7 @@ def run_stages(
     require_model(model)
     if executor is not None:
         require_executor(executor)
-    settings = Settings.check(asked, ordered=model.ordered is not False)
+    settings = options.Settings.check(asked, ordered=model.ordered is not False)
     if settings.checkpoint is not None and begun is None:
         kept_runs.require_new(settings.checkpoint, fresh)
     began = time.monotonic()
@@ -222,7 +214,7 @@ def resume(
     data: object,
     *,
     draws: int | None = None,
-    budget: BudgetOption = None,
+    budget: options.BudgetOption = None,
     progress: bool | Display = True,
     executor: Executor | None = None,
     **given: Any,

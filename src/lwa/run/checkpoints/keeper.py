@@ -17,7 +17,6 @@ from lwa.engine.exact import build_surrogates
 from lwa.engine.recorder import Recorder
 from lwa.errors import RunFolderError
 from lwa.run.begin import Run
-from lwa.run.budget import decide_retention
 from lwa.run.conclude import name_variables
 from lwa.run.draws import RunState, begin_summary, blank_kept, build_recorder, take_last_draws
 from lwa.run.loop import BlockRunner
@@ -86,10 +85,7 @@ class Folder:
         if state.tuned is None:
             state.memory = deque([arrays["memory"]] if len(arrays["memory"]) else [])
         else:
-            settings = self.run.settings
-            state.retention, _ = decide_retention(
-                settings.draws, self.run.draw_bytes, chains=settings.chains, keep=settings.keep, on_disk=True
-            )
+            state.retention, _ = self.run.decide_retention(self.run.settings.draws)
             state.recorder = build_recorder(self.run, state.thinning, state.retention.room)
             unpack_recorder(state.recorder, "draws", arrays, self.run)
             state.running = unpack_summary(state, arrays, self.run)

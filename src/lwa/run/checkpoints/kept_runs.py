@@ -77,14 +77,11 @@ def load_state(folder: str | os.PathLike[str]) -> Begun:
             faults.append(fault)
             continue
         try:
-            wrong = load_stream(path, generation.head["stream"]).verify()
+            if not (wrong := load_stream(path, generation.head["stream"]).verify()):
+                return Begun(path, generation, faults)
+            faults.append(f"{STREAM_FILE} does not hold the draws of state {generation.number}: {wrong}")
         except (*STRANGE, RunFolderError) as error:
             faults.append(f"state {generation.number} is not lwa's own ({error})")
-            continue
-        if wrong:
-            faults.append(f"{STREAM_FILE} does not hold the draws of state {generation.number}: {wrong}")
-            continue
-        return Begun(path, generation, faults)
     found = "; ".join(faults) or "there is none"
     raise RunFolderError(f"{folder} holds no checkpoint to go on from: {found}. Begin the run anew in another folder.")
 
@@ -94,9 +91,7 @@ def read_arguments(
 ) -> dict[str, Any]:
     """Return the arguments of the call that began a run, with the new ones; `names` are all valid names."""
     if strange := [name for name in given if name not in names]:
-        raise InputError(
-            f"lwa.resume has no argument {strange[0]!r}. Pass what lwa.sample was called with, or nothing."
-        )
+        raise InputError(f"lwa.resume has no argument {strange[0]!r}. Pass what lwa.sample was given, or nothing.")
     with report_foreign_state(begun.path):
         kept = begun.description["asked"]
         if {*kept["arguments"], *kept["unkept"]} != set(names):
@@ -146,12 +141,9 @@ def open_run(
         settled = dict(asked) | {"seed": run.settings.seed, "subset_size": run.subset_size}
         del settled["checkpoint"]
         description = {
-            "asked": encode_arguments(settled),
-            "starts": None if starts is None else [start.tolist() for start in starts],
-            "identity": describe_identity(run),
-            "result": describe_run(run),
-            "told": fresh.told,
-        }
+            "asked": encode_arguments(settled), "starts": starts and [start.tolist() for start in starts],
+            "identity": describe_identity(run), "result": describe_run(run), "told": fresh.told,
+        }  # fmt: skip
         yield Folder(path, run, description)
 
 
