@@ -59,7 +59,7 @@ def compute_running_sums(
     with tempfile.TemporaryFile(prefix="lwa-sums-") as file:  # it has no name, and lasts as long as its mapping
         sums: NDArray[np.float64] = np.memmap(file, np.float64, "w+", shape=(N + 1, width))
     together, start, total = max(1, SUMS_AT_ONCE // (segments.length * d * d)), 0, np.zeros(width)
-    for batch in segments.blocks(together):
+    for batch in segments.between(0, len(segments), together):
         terms = likelihood.differentiate_steps(reference.theta, batch, together, curvature=curvature)
         running = total + np.cumsum(terms, axis=0)
         sums[start + 1 : start + 1 + len(running)] = running
