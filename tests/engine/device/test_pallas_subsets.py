@@ -10,8 +10,14 @@ import pytest
 from lwa.algorithm import Draw, State
 from lwa.engine.device.pallas_subsets import count_lanes, count_warps, play_in_registers, why_not_in_registers
 from lwa.engine.device.partial_eval import split_target
-from lwa.engine.device.random import DeviceGenerator
-from lwa.engine.device.resident import UPLOAD_ROWS, draw_slots, draw_subset_page, make_chain_keys, upload_rows
+from lwa.engine.device.resident import (
+    UPLOAD_ROWS,
+    DeviceGenerator,
+    draw_slots,
+    draw_subset_page,
+    make_chain_keys,
+    upload_rows,
+)
 from lwa.engine.device.subsets import round_target
 from lwa.engine.device.xla_loop import Place, Played, play_together
 from lwa.kernels import HMC, Autoregressive, Independence, RandomWalk

@@ -29,7 +29,7 @@ PAGE_SHARE = 1 / 16
 PAGE_READS = 2**34
 """Rows that all chains may read per page, between two looks at the clock: a third of a second on an H200."""
 ROWS_SHARE = 0.25
-"""The share of memory that all rows, or the subsets of all chains, may take: each is held twice while it is made."""
+"""The share of memory that all rows, or the subsets of all chains, may take: while they are made, they exist twice."""
 
 IN_REGISTERS = "in registers"
 
@@ -100,8 +100,8 @@ class DeviceCohort(ABC):
         """Put chains at these subsets; `state` has no rows yet."""
 
     @abstractmethod
-    def _page(self, number: int) -> PyTree:
-        """Return the page of that number."""
+    def _draw_page(self, number: int) -> PyTree:
+        """Draw the page of that number."""
 
     @abstractmethod
     def _play(self, page: PyTree, at: int, end: int) -> Played:
@@ -134,18 +134,23 @@ class DeviceCohort(ABC):
                 end = min(stop - self.moves + at, self.problem.page)
                 if not self.frozen:
                     end = min(end, at - at % self._adapt_every + self._adapt_every)
-                page = self._page(self.moves // self.problem.page)
-                played = self._play(page, at, end)
+                played = self._play(self._page(self.moves // self.problem.page), at, end)
                 done.append(collect_moves(played, at, end - at, self.every))
                 self.moves += end - at
                 if not self.frozen and end % self._adapt_every == 0:
                     self._adapt(played.draws.theta, end)
             return done[0] if len(done) == 1 else jax.tree.map(lambda *parts: jnp.concatenate(parts), *done)
 
+    def _page(self, number: int) -> PyTree:
+        """Return the page of that number, drawn once."""
+        if self.page[0] != number:
+            self.page = number, self._draw_page(number)
+        return self.page[1]
+
     def play_by_pallas(self, why_not: Callable[[], str], play: Callable[[bool], tuple[Place, Played]]) -> Played | None:
         """Play moves by a Pallas program, which keeps what a chain needs in registers; return None if it cannot.
 
-        `why_not` returns the reason, without compiling anything; the argument of `play` is whether to interpret it.
+        `why_not` returns the reason, without compiling anything. The argument of `play` is whether to interpret.
         """
         if not self.frozen:
             return None
@@ -153,7 +158,7 @@ class DeviceCohort(ABC):
         if self.reason != IN_REGISTERS:
             return None
         try:
-            self.place, played = play(jax.default_backend() == "cpu")  # where tests have it play
+            self.place, played = play(jax.default_backend() == "cpu")  # only tests play on a CPU
         except Exception as error:  # its compiler may fail where XLA's does not
             if out_of_memory(error) or jax.tree.leaves(self.place)[0].is_deleted():
                 raise
@@ -187,7 +192,7 @@ class DeviceCohort(ABC):
         self.frozen = True
 
     def take_snapshot(self) -> CohortState:
-        """Return what the cohort holds now, without rows: their indices are enough to find them."""
+        """Return what the next moves depend on, without rows: their indices are enough to find them."""
         with jax.enable_x64(True):
             state = jax.tree.map(np.array, self.state._replace(rows=[]))
             U: Subset = jax.tree.map(np.array, as_subset(self.indices))
@@ -199,7 +204,7 @@ class DeviceCohort(ABC):
             return CohortState(self.moves, state, Written(U, None, [], 0), recent)
 
     def resume_from(self, held: CohortState) -> None:
-        """Continue where another process was; pages are drawn again."""
+        """Continue from a snapshot; pages are drawn again."""
         with jax.enable_x64(True):
             self.moves, self.page = held.moves, (-1, None)
             state = jax.tree.map(jnp.asarray, held.state._replace(rows=[]))
@@ -215,7 +220,7 @@ class DeviceCohort(ABC):
         return None
 
     def stop_at(self, state: State, moves: int) -> None:
-        """Stay where tune ended, without moving again."""
+        """Set the state in which tune ended; the cohort does not move again."""
         self.place, self.moves = self.place._replace(state=state), moves
 
     def find_last_invalid(self) -> NDArray[Any] | None:
@@ -223,7 +228,7 @@ class DeviceCohort(ABC):
         return None
 
     def checkpoint(self) -> CohortState | None:
-        """Return None: programs take the memory of the state over."""
+        """Return None: programs reuse the memory of the state."""
         return None
 
     def wait_for_compilation(self) -> None:  # noqa: B027

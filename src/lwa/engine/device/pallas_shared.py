@@ -114,11 +114,25 @@ def share_whole(leaf: Array) -> pl.BlockSpec:
     return pl.BlockSpec(leaf.shape, lambda c: (0,) * rank)
 
 
-def choose_warps(count: int) -> pl.CompilerParams:
-    """Return the parameters that give a compiled program so many warps."""
-    from jax.experimental.pallas import triton  # it is missing if there is no GPU
+def run_programs(
+    program: Callable[..., None], name: str, *, programs: int, own: PyTree, common: PyTree, out: PyTree,
+    give: Callable[[Array], pl.BlockSpec], warps: int, interpret: bool, aliases: Mapping[int, int] | None = None
+) -> PyTree:  # fmt: skip
+    """Run a Pallas program so many times; `give` gives each its part of what is its own, `common` is for all.
 
-    return triton.CompilerParams(num_warps=count, num_stages=1)
+    Return what the programs write, in a tree like `out`, which has the shapes and types.
+    """
+    parameters, leaves = None, jax.tree.leaves
+    if not interpret:
+        from jax.experimental.pallas import triton  # it is missing if there is no GPU
+
+        parameters = triton.CompilerParams(num_warps=warps, num_stages=1)
+    results = pl.pallas_call(
+        program, name=name, grid=(programs,), in_specs=[*map(give, leaves(own)), *map(share_whole, leaves(common))],
+        out_specs=[*map(give, leaves(out))], out_shape=leaves(out), input_output_aliases=dict(aliases or {}),
+        interpret=interpret, compiler_params=parameters,
+    )(*leaves(own), *leaves(common))  # fmt: skip
+    return jax.tree.unflatten(jax.tree.structure(out), results)
 
 
 def zeros_past(tree: PyTree, axes: int) -> PyTree:

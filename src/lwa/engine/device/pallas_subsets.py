@@ -82,11 +82,8 @@ def why_not_in_registers(place: Place, page: SubsetPage, target: Target, kernel:
     n, numbers = place.indices.shape[-1], count_numbers_per_row(place)
     fits = numbers * count_lanes(n) <= MOST_NUMBERS_HELD
     too_large = "" if fits else f"{n} rows of {numbers} numbers do not fit into registers"
-    return shared.explain(
-        place.state.theta.shape[-1],
-        too_large,
-        lambda: write_out_subset_target(target, kernel, split, place, page.noise),
-    )
+    write = partial(write_out_subset_target, target, kernel, split, place, page.noise)
+    return shared.explain(place.state.theta.shape[-1], too_large, write)
 
 
 def draw_up_steps(noise: Noise, tuning: Tuning, target: Target, kernel: MetropolisKernel) -> tuple[Array, Array]:
@@ -268,26 +265,18 @@ def play_in_registers(
     arrays = collect_subset_arrays(place, page, shared.find_steps(start, stop, every), target, kernel)
     parts = write_out_subset_target(target, kernel, split, place, page.noise)
     remainders = target.expansion is not None and target.expansion.share is not None
-    power_at, leaves = shared.find_leaf(target, target.power), jax.tree.leaves
-    warps = count_warps(count_numbers_per_row(place) * count_lanes(n))
+    power_at = shared.find_leaf(target, target.power)
 
     def program(*refs: Refs) -> None:
         named = jax.tree.unflatten(jax.tree.structure(tuple(arrays)), refs)
         lane = jnp.arange(count_lanes(n))
         ChainProgram(parts, kernel, n, every, remainders, power_at, lane, *named).run()
 
-    results = pl.pallas_call(
-        program,
-        name="lwa_in_registers",
-        grid=(chains,),
-        in_specs=[*map(give_own, leaves((arrays.held, arrays.given))), *map(shared.share_whole, leaves(arrays.common))],
-        out_specs=[*map(give_own, leaves(arrays.out))],
-        out_shape=leaves(arrays.out),
-        input_output_aliases=find_aliases(arrays.held, arrays.out),
-        interpret=interpret,
-        compiler_params=None if interpret else shared.choose_warps(warps),
-    )(*leaves((arrays.held, arrays.given, arrays.common)))
-    found = jax.tree.unflatten(jax.tree.structure(arrays.out), results)
+    found = shared.run_programs(
+        program, "lwa_in_registers", programs=chains, own=(arrays.held, arrays.given), common=arrays.common,
+        out=arrays.out, give=give_own, warps=count_warps(count_numbers_per_row(place) * count_lanes(n)),
+        interpret=interpret, aliases=find_aliases(arrays.held, arrays.out),
+    )  # fmt: skip
     pairs = zip(found["rows"], state.rows, strict=True)
     rows = [new[..., :n].reshape(old.shape).astype(old.dtype) for new, old in pairs]
     terms = state.terms._replace(total=found["density"][:, 0])

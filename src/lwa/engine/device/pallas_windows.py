@@ -103,12 +103,10 @@ def split_given(given: Given | None, dtype: jnp.dtype, shape: tuple[int, ...]) -
 
 def why_not_in_streams(place: Place, page: WindowPage, series: Series, target: Target, kernel: Kernel) -> str:
     """Return why chains cannot be played so, or nothing if they can. Only shapes are looked at."""
-    too_long = max(leaf.size for leaf in jax.tree.leaves(series.rows)) >= 2**31
-    return shared.explain(
-        place.state.theta.shape[-1],
-        "the sequence is too long for short indices" if too_long else "",
-        lambda: write_out_window_target(target, kernel, place, page, series.rows),
-    )
+    is_long = max(leaf.size for leaf in jax.tree.leaves(series.rows)) >= 2**31
+    too_long = "the sequence is too long for short indices" if is_long else ""
+    write = partial(write_out_window_target, target, kernel, place, page, series.rows)
+    return shared.explain(place.state.theta.shape[-1], too_long, write)
 
 
 class WindowArrays(NamedTuple):
@@ -266,24 +264,17 @@ def play_in_streams(
     bounds = shared.find_steps(start, stop, every)
     arrays = collect_window_arrays(state, page, bounds, series=series, target=target, kernel=kernel)
     widths = [int(np.prod(leaf.shape[1:])) for leaf in jax.tree.leaves(series.rows)]
-    power_at, leaves = shared.find_leaf(target, target.power), jax.tree.leaves
+    power_at = shared.find_leaf(target, target.power)
 
     def program(*refs: Refs) -> None:
         named = jax.tree.unflatten(jax.tree.structure(tuple(arrays)), refs)
         LaneProgram(parts, kernel, every, length, widths, power_at, *named).run()
 
-    results = pl.pallas_call(
-        program,
-        name="lwa_in_streams",
-        grid=(-(-chains // LANES),),
-        in_specs=[*map(give_lanes, leaves(arrays.given)), *map(shared.share_whole, leaves(arrays.common))],
-        out_specs=[*map(give_lanes, leaves(arrays.out))],
-        out_shape=leaves(arrays.out),
-        interpret=interpret,
-        compiler_params=None if interpret else shared.choose_warps(LANES // 32),
-    )(*leaves((arrays.given, arrays.common)))
-    chains_first = [jnp.moveaxis(leaf, -1, 0)[:chains] for leaf in results]
-    found = jax.tree.unflatten(jax.tree.structure(arrays.out), chains_first)
+    found = shared.run_programs(
+        program, "lwa_in_streams", programs=-(-chains // LANES), own=arrays.given, common=arrays.common, out=arrays.out,
+        give=give_lanes, warps=LANES // 32, interpret=interpret,
+    )  # fmt: skip
+    found = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0)[:chains], found)
     state = state._replace(theta=found["theta"], terms=state.terms._replace(total=found["total"][:, 0]))
     last = jnp.minimum((stop - 1) // every, transitions - 1)
     indices = jax.lax.dynamic_slice_in_dim(page.walked.x, last, 1, 1)

@@ -1,4 +1,4 @@
-"""Draws that are summarised on the device: only the last few ever leave it."""
+"""Draws that are summarised on the device: only the last few leave it."""
 
 from functools import partial
 from typing import Any
@@ -24,8 +24,8 @@ class RecorderOnDevice(Recorder):
         super().__init__(chains, thinning, n, {}, last)
         self.last = last
         self.pending: Moves | None = None  # since the last kept draw
-        self.fresh: list[Kept] = []  # draws that no summary has seen, on the device
-        self.tail: list[Kept] = []  # the last ones that it has seen, there too
+        self.fresh: list[Kept] = []  # draws on the device that are not in the summary yet
+        self.tail: list[Kept] = []  # the last of those that are
 
     def add(self, moves: Moves, first: int = 0) -> None:
         """Thin these moves on the device."""
@@ -37,7 +37,7 @@ class RecorderOnDevice(Recorder):
             self.fresh.append(thin_moves(joined, groups, self.thinning, self.n))
 
     def summarise(self, running: RunningSummary) -> RunningSummary:
-        """Return the summary with the draws that it has not seen. The last ones stay on the device for now."""
+        """Return the summary with all new draws. The last ones stay on the device."""
         for draws in self.fresh:
             running = update_running(running, draws.theta)
             self.counts += draws.lp.shape[1]
@@ -49,18 +49,12 @@ class RecorderOnDevice(Recorder):
 
     def bring_home(self) -> None:
         """Copy the last draws of each chain from the device."""
-        parts = jax.tree.map(lambda *leaves: np.concatenate(leaves, 1), *map(fetch, self.tail)) if self.tail else None
-        self.tail = []
-        if parts is not None:
-            there = jax.tree.map(lambda leaf: leaf[:, -self.last :], parts)
-            self.counts -= there.lp.shape[1]
+        if self.tail:
+            draws = jax.tree.map(lambda *parts: np.concatenate(parts, 1)[:, -self.last :], *self.tail)
+            self.tail = []
+            self.counts -= draws.lp.shape[1]
             self.taken = self.count
-            self.put(there._replace(theta=there.theta.astype(np.float64)))
-
-
-def fetch(draws: Kept) -> Kept:
-    """Copy draws to NumPy's arrays."""
-    return jax.tree.map(np.asarray, draws)
+            self.put(draws._replace(theta=draws.theta.astype(np.float64)))
 
 
 @partial(jax.jit, static_argnames=("groups", "thinning"))
@@ -78,15 +72,10 @@ def thin_moves(moves: Moves, groups: int, thinning: int, n: int) -> Kept:
 
     there: Any = moves  # JAX's arrays here
     return Kept(
-        theta=last(there.theta),
-        lp=last(there.log_density),
-        acceptance_rate=total(there.acceptance) / thinning,
-        accepted=last(there.accepted),
-        subset_accepted=total(there.refreshed) / thinning,
-        subset_distance=last(there.distance),
-        n_rows_read=total(there.evaluations).astype(jnp.int64) * n,
-        extra={},
-    )
+        theta=last(there.theta), lp=last(there.log_density), acceptance_rate=total(there.acceptance) / thinning,
+        accepted=last(there.accepted), subset_accepted=total(there.refreshed) / thinning,
+        subset_distance=last(there.distance), n_rows_read=total(there.evaluations).astype(jnp.int64) * n, extra={},
+    )  # fmt: skip
 
 
 @partial(jax.jit, donate_argnames=("running",))

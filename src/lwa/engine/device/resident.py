@@ -8,15 +8,42 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import DTypeLike
 from jaxtyping import Int, PyTree
 
 from lwa.backend.random import Purpose, keys
-from lwa.engine.device.random import DeviceGenerator
 from lwa.kernels.kernel import Kernel, Noise, Precision
 from lwa.rows import Batch, Rows
 
 UPLOAD_ROWS = 2**20
 """Rows that are put on the device at once."""
+
+
+class DeviceGenerator:
+    """The methods of NumPy's `Generator` that kernels use for their noise, over a JAX key, while a page is traced."""
+
+    def __init__(self, key: Array) -> None:
+        self.key = key
+
+    def _next(self) -> Array:
+        self.key, key = jax.random.split(self.key)
+        return key
+
+    def standard_normal(self, size: tuple[int, ...], dtype: DTypeLike = jnp.float64) -> Array:
+        """Draw standard normal numbers."""
+        return jax.random.normal(self._next(), size, dtype)
+
+    def random(self, size: int | tuple[int, ...], dtype: DTypeLike = jnp.float64) -> Array:
+        """Draw uniform numbers in [0, 1)."""
+        return jax.random.uniform(self._next(), size if isinstance(size, tuple) else (size,), dtype)
+
+    def chisquare(self, df: float, size: tuple[int, ...]) -> Array:
+        """Draw from χ² with `df` degrees of freedom."""
+        return 2.0 * jax.random.gamma(self._next(), df / 2.0, size, jnp.float64)
+
+    def integers(self, high: int, size: int | tuple[int, ...], dtype: DTypeLike = jnp.int64) -> Array:
+        """Draw whole numbers from 0 to high - 1."""
+        return jax.random.randint(self._next(), size if isinstance(size, tuple) else (size,), 0, high, dtype)
 
 
 class SubsetPage(NamedTuple):
@@ -64,7 +91,6 @@ def draw_subset_page(
         return slots, rng.integers(N, (transitions, k), jnp.int32 if N < 2**31 else jnp.int64)
 
     slots, incoming = jax.vmap(proposals)(subset_keys)
-
     noise = draw_page_noise(theta_keys, kernel, moves, d, dtype)
     return SubsetPage(slots, incoming, jax.tree.map(lambda leaf: leaf[incoming], rows), noise)
 

@@ -47,7 +47,7 @@ ENTRYWISE = {
     "integer_pow", "clamp", "logistic", "is_finite", "sign", "convert_element_type", "select_n", "stop_gradient",
     "nextafter", "add_any", "erf_inv",
 }  # fmt: skip
-"""Operations on single numbers that a GPU program knows."""
+"""Operations on single numbers that a GPU program has."""
 
 
 class NotInLanes(Exception):
@@ -127,19 +127,11 @@ def perform_equation(equation: JaxprEqn, given: list[NumberArray]) -> list[Numbe
         return [reduce_axes(FOLDS[name], given[0], equation.params["axes"])]
     if name == "dot_general":
         return [multiply_matrices(given[0], given[1], equation.params["dimension_numbers"], out)]
-    if name == "iota":
-        return [count_along(equation.params["dimension"], out.shape, out.dtype)]
     if name == "cumsum":
         return [accumulate(given[0], equation.params["axis"], reverse=equation.params["reverse"])]
     if name == "gather":
         return [look_up(equation, given)]
     return [apply_entrywise(equation, given)]
-
-
-def count_along(axis: int, shape: tuple[int, ...], dtype: DTypeLike) -> NumberArray:
-    """Return the numbers 0, 1, … along one axis."""
-    others = tuple(other for other in range(len(shape)) if other != axis)
-    return as_constants(np.broadcast_to(np.expand_dims(np.arange(shape[axis]), others), shape).astype(dtype))
 
 
 def apply_entrywise(equation: JaxprEqn, given: list[NumberArray]) -> NumberArray:
@@ -244,15 +236,8 @@ def order_axes(numbers: NumberArray, batch: Sequence[int], contracted: Sequence[
 
 def accumulate(numbers: NumberArray, axis: int, *, reverse: bool) -> NumberArray:
     """Return running sums along an axis."""
-    lined = np.moveaxis(numbers, axis, 0)
-    lined = lined[::-1] if reverse else lined
-    out = np.empty_like(lined)
-    total = None
-    for i, entries in enumerate(lined):
-        flat = entries.ravel()
-        total = flat if total is None else as_numbers([x + y for x, y in zip(total, flat, strict=True)], flat.shape)
-        out[i] = total.reshape(entries.shape)
-    return np.moveaxis(out[::-1] if reverse else out, 0, axis)
+    out: NumberArray = np.add.accumulate(np.flip(numbers, axis) if reverse else numbers, axis)
+    return np.flip(out, axis) if reverse else out
 
 
 def look_up(equation: JaxprEqn, given: list[NumberArray]) -> NumberArray:

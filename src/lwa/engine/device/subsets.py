@@ -23,7 +23,7 @@ from lwa.targets.target import Target, Terms
 
 
 class SubsetsOnDevice(DeviceCohort):
-    """Some chains whose subset is uniform and has nothing to tell the target but its rows."""
+    """Some chains whose subset is uniform and gives the target nothing but its rows."""
 
     def __init__(self, problem: Problem, chains: Sequence[int], U: Subset) -> None:
         super().__init__(problem, chains)
@@ -39,7 +39,7 @@ class SubsetsOnDevice(DeviceCohort):
 
     @classmethod
     def suits(cls, problem: Problem, chains: int) -> bool:
-        """Return whether the subset is uniform and tells the target nothing but its rows, and there is room."""
+        """Return whether the subset is uniform and gives the target nothing but its rows, and there is room."""
         subsets = problem.subsets
         if not isinstance(subsets, SubsetChain) or not isinstance(subsets.move, Swap) or not is_playable(problem):
             return False
@@ -85,17 +85,13 @@ class SubsetsOnDevice(DeviceCohort):
         self.place, self.played = play_together(self.place, self.room, page, gain=self._gain(at), **options)
         return self.played
 
-    def _page(self, number: int) -> SubsetPage:
-        if self.page[0] != number:
-            subsets, d = self.problem.subsets, self.problem.target.model.dimension
-            page = draw_subset_page(
-                *self.keys, number, self.rows, kernel=self.problem.kernel, transitions=self.problem.page // self.every,
-                moves=self.problem.page, k=subsets.move.replaced(subsets.n), n=subsets.n, d=d,
-                dtype=self.problem.dtype,
-            )  # fmt: skip
-            self.page = number, page
-        found: SubsetPage = self.page[1]
-        return found
+    def _draw_page(self, number: int) -> SubsetPage:
+        problem, subsets = self.problem, self.problem.subsets
+        return draw_subset_page(
+            *self.keys, number, self.rows, kernel=problem.kernel, transitions=problem.page // self.every,
+            moves=problem.page, k=subsets.move.replaced(subsets.n), n=subsets.n, d=problem.target.model.dimension,
+            dtype=problem.dtype,
+        )  # fmt: skip
 
 
 def round_target(target: Target, dtype: Precision) -> Target:

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int, PyTree
 
-from lwa.engine.device.random import DeviceGenerator
-from lwa.engine.device.resident import draw_page_noise, fold_in_page
+from lwa.engine.device.resident import DeviceGenerator, draw_page_noise, fold_in_page
 from lwa.kernels.kernel import AnyArray, Kernel, Noise, Precision, accepts
 from lwa.rows.units import Span
 from lwa.subsets.windows.law import WindowDraws, WindowLaw

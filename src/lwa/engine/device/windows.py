@@ -95,17 +95,13 @@ class WindowsOnDevice(DeviceCohort):
         span, sums = locate_windows(x, self.series, n=self.n, lead_in=self.length - self.n)
         return span, find_given(self.calibration, sums, self.problem.dtype)
 
-    def _page(self, number: int) -> WindowPage:
-        if self.page[0] != number:
-            self.begun = jnp.copy(self.place.indices)
-            walked, noise = draw_windows(
-                *self.keys, number, self.begun[:, 0], self.series.law, kernel=self.problem.kernel,
-                transitions=self.problem.page // self.every, moves=self.problem.page,
-                d=self.problem.target.model.dimension, dtype=self.problem.dtype,
-            )  # fmt: skip
-            self.page = number, WindowPage(walked, *self._locate(walked.x), noise)
-        found: WindowPage = self.page[1]
-        return found
+    def _draw_page(self, number: int) -> WindowPage:
+        self.begun, problem = jnp.copy(self.place.indices), self.problem
+        walked, noise = draw_windows(
+            *self.keys, number, self.begun[:, 0], self.series.law, kernel=problem.kernel, moves=problem.page,
+            transitions=problem.page // self.every, d=problem.target.model.dimension, dtype=problem.dtype,
+        )  # fmt: skip
+        return WindowPage(walked, *self._locate(walked.x), noise)
 
     def _play(self, page: WindowPage, at: int, end: int) -> Played:
         from lwa.engine.device import pallas_windows  # Pallas: nothing else needs it

@@ -50,9 +50,8 @@ def exchange_uniformly(
     changed = ~repeats(Candidate(slots, incoming, nothing, jnp.zeros(())), U)
     slots = jnp.where(changed, slots, n + jnp.arange(slots.shape[-1], dtype=slots.dtype))
     held = jax.tree.map(lambda new, old: put(slots, jnp.moveaxis(new, 0, -1), old), rows, place.state.rows)
-    return Place(
-        place.state._replace(rows=held), put(slots, incoming.astype(place.indices.dtype), place.indices)
-    ), changed
+    indices = put(slots, incoming.astype(place.indices.dtype), place.indices)
+    return Place(place.state._replace(rows=held), indices), changed
 
 
 def evaluate_prepared(theta: Array, rows: list[Array], target: Target, split: Split) -> Terms:
