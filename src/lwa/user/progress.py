@@ -119,11 +119,11 @@ def make_bars() -> "Progress":
     from rich import progress
     from rich.console import Console
 
-    return progress.Progress(
+    columns = (
         progress.TextColumn("{task.description:<14}"), progress.BarColumn(bar_width=24), progress.MofNCompleteColumn(),
         progress.TimeElapsedColumn(), progress.TimeRemainingColumn(), progress.TextColumn("{task.fields[note]}"),
-        console=Console(stderr=True),
     )  # fmt: skip
+    return progress.Progress(*columns, console=Console(stderr=True))
 
 
 @contextmanager
