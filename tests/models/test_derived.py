@@ -61,7 +61,7 @@ def test_polishing_moves_parameters_and_derives_anew():
         (3, "derived=3 is not a function"),
         (lambda theta: {"mu": theta["mu"]}, "derived names 'mu', which is a parameter"),
         (lambda theta: {"draw": theta["mu"]}, "derived names a value 'draw', which is an axis"),
-        (lambda theta: theta["mu"], r"derived returned shape \(\); a dict of arrays is expected"),
+        (lambda theta: theta["mu"], r"derived returned shape \(\), not a dict of arrays"),
         (lambda theta: {"a": theta["nu"]}, "derived raised KeyError"),
     ],
 )

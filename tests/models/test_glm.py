@@ -13,8 +13,7 @@ from scipy import stats
 
 import lwa
 from lwa.data.data import lay_out
-from lwa.models.glm.expressions import read_expression
-from lwa.models.glm.formula import read_formula
+from lwa.models.glm.formula import read_expression, read_formula
 from lwa.models.glm.learning import RunningMoments
 from lwa.models.likelihood import Places, ScoreSums, add_block
 from lwa.rows import convert

@@ -101,15 +101,9 @@ def arma(
     if sigma is not None and not is_positive_number(sigma):
         raise InputError(f"sigma={sigma!r} must be a positive number. Pass sigma=1.0, or leave it out to infer it.")
     return Arma(
-        p=int(p),
-        q=int(q),
-        drift=drift,
-        regressors=names,
-        direct=regression == "direct" or not names,
-        sigma=None if sigma is None else float(sigma),
-        stationary=stationary,
-        prior_sd=read_prior_sds(prior_sd),
-    ).build_model()
+        p=int(p), q=int(q), drift=drift, regressors=names, direct=regression == "direct" or not names,
+        sigma=None if sigma is None else float(sigma), stationary=stationary, prior_sd=read_prior_sds(prior_sd),
+    ).build_model()  # fmt: skip
 
 
 type ArmaTheta = Mapping[str, Array]

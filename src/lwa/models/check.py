@@ -135,14 +135,11 @@ def require_number(prior: PyTree) -> None:
     """Refuse what is no log prior."""
     if getattr(prior, "shape", None) != ():
         raise ModelError(
-            f"log_prior returned {describe_shape(prior)}; a single number is expected. Sum over the parameters: "
-            "jnp.sum(...)."
+            f"log_prior returned {describe_shape(prior)}; a single number is expected. Sum over theta: jnp.sum(...)."
         )
     if not (jnp.issubdtype(prior.dtype, jnp.floating) or jnp.issubdtype(prior.dtype, jnp.integer)):
-        raise ModelError(
-            f"log_prior returned a value of type {prior.dtype}; a real number is expected. Return log p(theta), for "
-            "example jnp.where(inside, 0.0, -jnp.inf)."
-        )
+        hint = "Return log p(theta), for example jnp.where(inside, 0.0, -jnp.inf)."
+        raise ModelError(f"log_prior returned a value of type {prior.dtype}; a real number is expected. {hint}")
 
 
 def require_one_per_row(values: PyTree, m: int) -> None:
@@ -159,8 +156,7 @@ def require_one_per_row(values: PyTree, m: int) -> None:
         )
     if not jnp.issubdtype(values.dtype, jnp.floating):
         raise ModelError(
-            f"log_likelihood returned {values.dtype} values; real numbers (floats) are expected. Return log f as "
-            "floats: values.astype(float)."
+            f"log_likelihood returned {values.dtype} values; floats are expected. Return values.astype(float)."
         )
 
 

@@ -22,7 +22,7 @@ from numpyro.primitives import Messenger
 from lwa.errors import ModelError
 from lwa.models.check import report_user_errors
 from lwa.models.model import Model
-from lwa.models.rowwise import find_derived_names, is_same, quote_names, take_few_and_last
+from lwa.models.rowwise import Adapter, find_derived_names, is_same, quote_names, take_few_and_last
 from lwa.rows import as_rows
 from lwa.rows.passes import count_rows
 
@@ -172,7 +172,7 @@ class ResizedPlate(Messenger):  # type: ignore[misc]
 
 
 @dataclass(frozen=True, eq=False)
-class NumpyroAdapter:
+class NumpyroAdapter(Adapter):
     """A NumPyro model with its plate over rows."""
 
     model: Callable[..., object]
@@ -205,11 +205,6 @@ class NumpyroAdapter:
         sites = {name: site for name, site in self.trace_sites(theta, rows).items() if site["type"] == "deterministic"}
         return {name: jnp.asarray(site["value"]) for name, site in sites.items() if not is_inside(site, self.plate)}
 
-    def derived(self, names: Sequence[str], theta: PyTree) -> dict[str, Array]:
-        """Return some of the deterministic values."""
-        found = self.deterministic(theta, self.row)
-        return {name: found[name] for name in names}
-
     def prior_draw(self, key: Array) -> dict[str, Array]:
         """Return a draw of the latent sites."""
         sites = self.call(seed(self.model, key), self.row)
@@ -224,10 +219,7 @@ class NumpyroAdapter:
         return True
 
     def start(self, rows: PyTree) -> tuple[Sites, SiteStarts]:
-        """Return the sites, without values, and two values and supports of each latent one.
-
-        Values are near the prior's median, or anywhere if it cannot be drawn from.
-        """
+        """Return the sites, and two values near the prior's median, if it has one, and supports of each latent one."""
         sites: Sites = {}
 
         def call(key: Array) -> SiteStarts:
@@ -346,10 +338,8 @@ def find_row_plate(sites: Sites, count: int, asked: str | None, arguments: Argum
             "numpyro.plate, so that a row is one observation of each."
         )
     if len(common) > 1:
-        raise ModelError(
-            f"The plates {quote_names(common)} all have the length of data, {count}. Pass plate={common[0]!r}, or "
-            "whichever goes over rows."
-        )
+        hint = f"Pass plate={common[0]!r}, or whichever goes over rows."
+        raise ModelError(f"The plates {quote_names(common)} all have the length of data, {count}. {hint}")
     return common[0]
 
 
@@ -357,14 +347,10 @@ def refuse_numpyro_sites(sites: Sites, plate: str) -> None:
     """Refuse sites that no θ of fixed length can hold, or no kernel can move."""
     for name, site in sites.items():
         if site["type"] == "plate" and name != plate and site["args"][1] not in (None, site["args"][0]):
-            raise ModelError(
-                f"The plate {name!r} takes {site['args'][1]} of {site['args'][0]}, but rows are in {plate!r}. Leave "
-                "its subsample_size out."
-            )
+            took = f"The plate {name!r} takes {site['args'][1]} of {site['args'][0]}"
+            raise ModelError(f"{took}, but rows are in {plate!r}. Leave its subsample_size out.")
         if site["type"] in ("param", "mutable"):
-            raise ModelError(
-                f"{name!r} is a numpyro.{site['type']}, without a prior. Write numpyro.sample({name!r}, ...)."
-            )
+            raise ModelError(f"{name!r} is a numpyro.{site['type']}, not a prior. Write numpyro.sample({name!r}, ...).")
         if not is_latent(site):
             continue
         if is_inside(site, plate):
@@ -374,10 +360,8 @@ def refuse_numpyro_sites(sites: Sites, plate: str) -> None:
                 "the plate. If it is to be observed, pass data with a column for the argument in its obs=."
             )
         if site["fn"].support.is_discrete:
-            raise ModelError(
-                f"{name!r} is a discrete latent variable; lwa moves real numbers, and does not enumerate. Sum it out "
-                "of the likelihood, as in dist.MixtureSameFamily."
-            )
+            hint = "Sum it out of the likelihood, as in dist.MixtureSameFamily."
+            raise ModelError(f"{name!r} is a discrete latent variable, but lwa moves real numbers. {hint}")
 
 
 def require_fixed_shapes(starts: SiteStarts, whole: Sites, single: Mapping[str, tuple[int, ...]]) -> None:

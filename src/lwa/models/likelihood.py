@@ -33,7 +33,8 @@ type Likelihood = JaxLikelihood | PythonLikelihood
 type NumpySums = Sums[NDArray[np.float64]]
 type NumpyPlaces = Places[NDArray[np.float64]]
 type NumpyScores = ScoreSums[NDArray[np.float64]]
-type AnyScores = ScoreSums[Array] | NumpyScores
+type JaxScores = ScoreSums[Array]
+type AnyScores = JaxScores | NumpyScores
 
 BLOCK_ROWS = 16_384
 """Rows in one compiled evaluation; a last block that is shorter is filled up and masked."""
@@ -74,10 +75,6 @@ class Places[A: Array | NDArray[np.float64]](NamedTuple):
     def number(self) -> int:
         """The number of points, starts and proposals together."""
         return len(self.points) + len(self.starts) + len(self.proposals)
-
-    def cast(self, precision: FloatType) -> "Places[A]":
-        """Return the places in another precision."""
-        return jax.tree.map(lambda part: part.astype(precision), self)
 
 
 class ScoreSums[A](NamedTuple):
@@ -216,7 +213,7 @@ class JaxLikelihood:
         most, d = SCORE_EVALUATIONS // places.number, places.points.shape[1]
         return max(most, min(4 * d, 8 * SCORE_EVALUATIONS // places.number))
 
-    def score_prior(self, places: NumpyPlaces) -> ScoreSums[Array]:
+    def score_prior(self, places: NumpyPlaces) -> JaxScores:
         """Return log p and its gradient at some places."""
         with report_user_errors("log_prior", "theta to be differentiated"):
             return prior_scores(self.model, jax.device_put(places))  # jnp.asarray compiles a program for every shape
@@ -226,7 +223,8 @@ class JaxLikelihood:
     ) -> AnyScores:
         """Return `total` with the values and gradients of at most `size` rows added, in float64."""
         with report_user_errors("log_likelihood", "theta to be differentiated"):
-            done = add_block(self.model, total, places.cast(precision), *fill_up(batch, size, precision))
+            cast = jax.tree.map(lambda part: part.astype(precision), places)
+            done = add_block(self.model, total, cast, *fill_up(batch, size, precision))
             return jax.block_until_ready(done)  # type: ignore[no-untyped-call]  # blocks must not queue up in memory
 
     def identify(self, one: PyTree) -> str:
@@ -357,9 +355,7 @@ def step_derivatives(model: Model, theta: Array, units: Stretch, *, curvature: b
 
 
 @partial(jax.jit, static_argnames=("model",))
-def add_block(
-    model: Model, total: ScoreSums[Array], places: Places[Array], columns: Columns, mask: Array
-) -> ScoreSums[Array]:
+def add_block(model: Model, total: JaxScores, places: Places[Array], columns: Columns, mask: Array) -> JaxScores:
     """Return `total` and what one block of rows adds to it; `mask` is False for rows that only fill the block up."""
     if model.predictors is not None:
         rows = to_rows(columns)
@@ -378,12 +374,12 @@ def add_block(
 
 
 @partial(jax.jit, static_argnames=("model",))
-def prior_scores(model: Model, places: Places[Array]) -> ScoreSums[Array]:
+def prior_scores(model: Model, places: Places[Array]) -> JaxScores:
     """Return the log prior and its gradient."""
     return score_at(lambda theta: model.log_prior_at(theta).astype(jnp.float64), places)
 
 
-def score_at(value: Callable[[Array], Array], places: Places[Array]) -> ScoreSums[Array]:
+def score_at(value: Callable[[Array], Array], places: Places[Array]) -> JaxScores:
     """Return gradients at the points, and values."""
     density, gradient = jax.vmap(jax.value_and_grad(value))(places.points)
     if len(places.starts):

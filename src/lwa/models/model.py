@@ -40,10 +40,7 @@ type FloatType = type[np.floating]
 
 
 def sum_over_units(log_likelihood: LogLikelihood, theta: PyTree, units: Stretch) -> Array:
-    """Return Σ over the scored rows of each unit, in float64.
-
-    A window's sum is a large number of which differences matter.
-    """
+    """Return Σ over the scored rows of each unit, in float64: differences of such large sums matter."""
 
     def one(rows: PyTree, scored: Array | NDArray[np.bool_]) -> Array:
         return jnp.where(scored, log_likelihood(theta, rows), 0.0).sum(dtype=jnp.float64)
@@ -144,10 +141,9 @@ class Model:
         for name in ("log_likelihood", "log_prior"):
             if not callable(getattr(self, name)):
                 raise ModelError(f"{name}={getattr(self, name)!r} is not a function. Pass a function of theta.")
-        if self.derived is not None and not callable(self.derived):
-            raise ModelError(f"derived={self.derived!r} is not a function. Pass theta -> dict, or leave it out.")
-        if self.prior_draw is not None and not callable(self.prior_draw):
-            raise ModelError(f"prior_draw={self.prior_draw!r} is not a function. Pass key -> theta, or leave it out.")
+        for name, words in (("derived", "theta -> dict"), ("prior_draw", "key -> theta")):
+            if (given := getattr(self, name)) is not None and not callable(given):
+                raise ModelError(f"{name}={given!r} is not a function. Pass {words}, or leave it out.")
         if self.recursion is not None and not isinstance(self.recursion, Recursion):
             raise ModelError(f"recursion={self.recursion!r} is not one. Pass lwa.models.Recursion(start, step).")
         for name in ("ordered", "groups"):
@@ -194,11 +190,9 @@ class Model:
     @cached_property
     def entry_names(self) -> dict[str, list[str]]:
         """Names of each parameter's entries in the flat vector: `mu`, `beta[3]`; `log(sigma)` if σ is positive."""
+        forms = {name: self.supports[name].form if self.constrained else "{}{}" for name in self.shapes}
         return {
-            name: [
-                (self.supports[name].form if self.constrained else "{}{}").format(name, index_label(index))
-                for index in np.ndindex(*shape)
-            ]
+            name: [forms[name].format(name, index_label(index)) for index in np.ndindex(*shape)]
             for name, shape in self.free_shapes.items()
         }
 
@@ -220,13 +214,7 @@ class Model:
         return [(slice(end - prod(shape), end), shape) for end, shape in zip(ends, shapes, strict=True)]
 
     def ravel(self, theta: PyTree, source: str = "theta") -> NDArray[np.float64]:
-        """Return θ as a flat, unconstrained float64 vector; `source` is what an error calls it.
-
-        Raises
-        ------
-        ModelError
-            If θ is not built like `init`, or violates a constraint.
-        """
+        """Return θ as a flat, unconstrained float64 vector; refuse one unlike `init` or outside of a constraint."""
         leaves = self.leaves(theta)
         if not self.constrained:
             return np.concatenate([leaf.reshape(-1) for leaf in leaves])
@@ -285,10 +273,8 @@ class Model:
     @cached_property
     def of_units(self) -> "Model":
         """The posterior with units in place of rows, each of which adds the terms of its scored rows."""
-        return replace(
-            self, log_likelihood=partial(self.sum_units, self.log_likelihood), ordered=False, groups=None,
-            predictors=None,
-        )  # fmt: skip
+        summed = partial(self.sum_units, self.log_likelihood)
+        return replace(self, log_likelihood=summed, ordered=False, groups=None, predictors=None)
 
     def log_prior_at(self, vector: Array) -> Array:
         """Return log p at a flat θ, as a density of that vector: log |∂θ/∂vector| is added if θ is constrained."""
@@ -336,10 +322,8 @@ class Unbound(ABC):
 def require_model(model: object) -> None:
     """Refuse what is no model, nor becomes one."""
     if not isinstance(model, Model | Unbound):
-        raise InputError(
-            f"model is of type {type(model).__name__}. Pass a lwa.Model(log_likelihood, log_prior, init), or "
-            "lwa.glm('y ~ x')."
-        )
+        hint = "Pass a lwa.Model(log_likelihood, log_prior, init), or lwa.glm('y ~ x')."
+        raise InputError(f"model is of type {type(model).__name__}. {hint}")
 
 
 def index_label(index: tuple[int, ...]) -> str:
@@ -352,11 +336,7 @@ VECTORS_AT_ONCE = 256
 
 
 def map_in_batches(function: Callable[[np.ndarray], PyTree], vectors: np.ndarray) -> PyTree:
-    """Return a function of all vectors, batch by batch.
-
-    It is one program, whose bits do not depend on how many vectors there are. Draws that are streamed to disk come in
-    numbers of all sizes, each of which would be compiled anew and kept.
-    """
+    """Return a function of all vectors, batch by batch: one program, whose bits do not depend on their number."""
     count, size = len(vectors), VECTORS_AT_ONCE
     padded = np.zeros((max(1, -(-count // size)) * size, vectors.shape[1]))
     padded[:count] = vectors

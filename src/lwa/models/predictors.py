@@ -52,10 +52,7 @@ def sum_terms(predictors: Predictors, theta: Array, rows: PyTree, counts: Array)
 
 
 def lay_side_by_side(predictors: Predictors, thetas: Array, rows: PyTree) -> tuple[Array, PyTree]:
-    """Return z of many θ, `(n, m, M)`, and the rows with an axis for them.
-
-    A row then finds its coefficients of all θ in one place, and adds to all of them at once.
-    """
+    """Return z of many θ, `(n, m, M)`, and rows with an axis for them: a row finds all coefficients in one place."""
     return predictors.at(thetas.T, rows), jax.tree.map(lambda leaf: leaf[..., None], rows)
 
 

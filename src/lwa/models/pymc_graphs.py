@@ -31,7 +31,7 @@ from pytensor.tensor.random.op import RandomVariable
 from lwa.errors import ModelError
 from lwa.models.check import report_user_errors
 from lwa.models.model import Model
-from lwa.models.rowwise import ROWWISE_ROWS, find_derived_names, quote_names, take_few_and_last
+from lwa.models.rowwise import ROWWISE_ROWS, Adapter, find_derived_names, quote_names, take_few_and_last
 from lwa.rows import as_rows
 
 
@@ -52,6 +52,7 @@ with keep_precision():
 PYTENSOR_REWRITES = JAX.including("local_check_parameter_to_ninf_switch").optimizer  # type: ignore[no-untyped-call]
 """PyTensor's for JAX, which cannot raise on values: the density is zero if a parameter is out of its range."""
 
+report_graph_errors = partial(report_user_errors, "The graph of the PyMC model")
 type Graph = Any
 """A variable of PyTensor."""
 type Container = Any
@@ -74,11 +75,8 @@ def adapt_pymc(model: object, constants: Sequence[str]) -> Model:
         require_any_row_count(adapted, init, few, len(next(iter(columns.values())).get_value(borrow=True)))
         derived = find_derived_names(adapted, init, few, last, report_graph_errors)
         supports = {variable.name: find_pymc_constraint(model, variable) for variable in model.free_RVs}
-    named = {
-        name: [dim or f"{name}_dim_{i}" for i, dim in enumerate(dims)]
-        for name, dims in model.named_vars_to_dims.items()
-        if name in (*init, *derived)
-    }
+    axes = {name: dims for name, dims in model.named_vars_to_dims.items() if name in (*init, *derived)}
+    named = {name: [dim or f"{name}_dim_{i}" for i, dim in enumerate(dims)] for name, dims in axes.items()}
     used = {dim for dims in named.values() for dim in dims}
     return Model(
         adapted.log_likelihood, adapted.log_prior, init,
@@ -89,7 +87,7 @@ def adapt_pymc(model: object, constants: Sequence[str]) -> Model:
 
 
 @dataclass(frozen=True, eq=False)
-class PymcAdapter:
+class PymcAdapter(Adapter):
     """A PyMC model as functions of θ and rows."""
 
     terms: GraphFunction  # of each observed variable, elementwise
@@ -137,11 +135,6 @@ class PymcAdapter:
     def deterministic(self, theta: PyTree, rows: PyTree) -> dict[str, Array]:
         """Return the values of the deterministic variables."""
         return dict(zip(self.deterministics, map(jnp.asarray, self.call(self.values, theta, rows)), strict=True))
-
-    def derived(self, names: Sequence[str], theta: PyTree) -> dict[str, Array]:
-        """Return the values of some deterministic variables."""
-        found = self.deterministic(theta, self.row)
-        return {name: found[name] for name in names}
 
     def call(self, function: GraphFunction, theta: PyTree, rows: PyTree) -> Sequence[Array]:
         """Call a function of PyTensor's, which takes arrays in order."""
@@ -212,9 +205,7 @@ class PymcTransform(Transform):  # type: ignore[misc]
         return (), ((), {"maps": self.maps, "free_shape": self.free_shape, "shape": self.shape})
 
 
-@biject_to.register(PymcSupport)  # type: ignore[untyped-decorator]
-def _find_map(support: PymcSupport) -> PymcTransform:
-    return support.transform
+biject_to.register(PymcSupport, lambda support: support.transform)
 
 
 def find_pymc_constraint(model: pymc.Model, variable: Graph) -> PymcSupport | str | None:
@@ -261,10 +252,8 @@ def refuse_pymc_variables(model: pymc.Model) -> None:
                 "observed=pm.Data('y', y), all rows of it."
             )
     if discrete := [value.name for value in model.discrete_value_vars]:
-        raise ModelError(
-            f"{discrete[0]!r} is a discrete free variable; lwa moves real numbers. Sum it out of the likelihood, as in "
-            "pm.Mixture."
-        )
+        hint = "Sum it out of the likelihood, as in pm.Mixture."
+        raise ModelError(f"{discrete[0]!r} is a discrete free variable, but lwa moves real numbers. {hint}")
 
 
 def find_columns(model: pymc.Model, constants: Sequence[str]) -> dict[str, Container]:
@@ -309,10 +298,3 @@ def require_any_row_count(adapted: PymcAdapter, init: Mapping[str, PyTree], few:
             f"The observed variables have log probabilities of shape {terms.shape} for {number} rows of data; one per "
             f"row is expected.{hint} Put all that has the length of the rows into pm.Data, and leave it out of shapes."
         )
-
-
-@contextmanager
-def report_graph_errors(arguments: str) -> Iterator[None]:
-    """Raise what the graph raises as a ModelError."""
-    with report_user_errors("The graph of the PyMC model", arguments):
-        yield

@@ -7,7 +7,7 @@ gradient and curvature take d² + d + 1 evaluations of the rows, the gradient al
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -37,14 +37,6 @@ STEP_ROWS = 64
 """Rows on which steps are found."""
 ROWS_PER_CALL = 2**14
 """Rows in one call of a user's function, one θ at a time."""
-
-
-class Derivatives(NamedTuple):
-    """Value and derivatives of each row, arrays `(m, ...)`, or of their sum."""
-
-    value: NDArray[np.float64]
-    gradient: NDArray[np.float64]
-    hessian: NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,15 +73,15 @@ class PythonLikelihood:
     def sum_block(self, theta: Vector, batch: PyTree, counts: RowNumbers) -> NumpySums:
         """Return value, gradient and curvature of Σ c_k ℓ_k; only single numbers are kept of each evaluation."""
         steps = SECOND * self.measure_lengths(theta, batch)
-        return negate(differentiate(self.terms_of(batch), theta, steps, lambda terms: counts @ terms))
+        return differentiate(self.terms_of(batch), theta, steps, lambda terms: counts @ terms)
 
     def sum_prior(self, theta: Vector) -> NumpySums:
         """Return value, gradient and curvature of log p."""
         steps = SECOND * find_lengths(self.prior, theta)
-        return negate(differentiate(self.prior, theta, steps, lambda terms: terms[0]))
+        return differentiate(self.prior, theta, steps, lambda terms: terms[0])
 
-    def derivatives(self, theta: Vector, batch: PyTree) -> Derivatives:
-        """Return ℓ_k, ∇ℓ_k and ∇²ℓ_k of each row."""
+    def derivatives(self, theta: Vector, batch: PyTree) -> NumpySums:
+        """Return ℓ_k, ∇ℓ_k and -∇²ℓ_k of each row."""
         steps = SECOND * self.measure_lengths(theta, batch)
         return differentiate(self.terms_of(batch), theta, steps, lambda terms: terms)
 
@@ -97,9 +89,9 @@ class PythonLikelihood:
         """Return ∇ℓ_k of each row and, if asked for, the upper triangle of -∇²ℓ_k beside it."""
         if not curvature:
             return self.score_steps(theta, batch)
-        _, score, hessian = self.derivatives(theta, batch)
+        _, score, curvatures = self.derivatives(theta, batch)
         rows, columns = np.triu_indices(self.model.dimension)
-        return np.concatenate([score, -hessian[:, rows, columns]], axis=1)
+        return np.concatenate([score, curvatures[:, rows, columns]], axis=1)
 
     def differentiate_steps(self, theta: Vector, units: Stretch, size: int, *, curvature: bool) -> RowVectors:
         """Return the derivatives of each scored step, unit by unit."""
@@ -116,7 +108,7 @@ class PythonLikelihood:
 
     def whiten_curvatures(self, theta: Vector, batch: PyTree, factor: Matrix) -> Float64[np.ndarray, "m d d"]:
         """Return -Fᵀ ∇²ℓ_k F of each row."""
-        return -factor.T @ self.derivatives(theta, batch).hessian @ factor
+        return factor.T @ self.derivatives(theta, batch).curvature @ factor
 
     def measure_rows(self, theta: Vector, batch: PyTree, factor: Matrix, size: int = 0) -> RowSizes:
         """Return h_k = Σ_j |f_jᵀ ∇²ℓ_k f_j| over the columns of F, and the j of the largest, of each row."""
@@ -180,11 +172,6 @@ class PythonLikelihood:
         return find_lengths(lambda theta: function(theta) / length, theta, directions)
 
 
-def negate(found: Derivatives) -> NumpySums:
-    """Return sums with the negative Hessian as the curvature."""
-    return Sums(found.value, found.gradient, -found.hessian)
-
-
 def choose_few(model: Model, rows: PyTree) -> PyTree:
     """Return rows that show how long steps must be: from everywhere, or the first if rows depend on those before."""
     count = len(jax.tree.leaves(rows)[0])
@@ -234,8 +221,8 @@ def find_slopes(function: Function, theta: Vector, steps: Vector) -> Float64[np.
 
 def differentiate(
     function: Function, theta: Vector, steps: Vector, reduce: Callable[[RowNumbers], NDArray[np.float64]]
-) -> Derivatives:
-    """Return value, gradient and Hessian of what `reduce` makes of the terms, which must be linear in them.
+) -> NumpySums:
+    """Return value, gradient and negative Hessian of what `reduce` makes of the terms, which must be linear in them.
 
     Off the diagonal, the Hessian is (f(+i+j) + f(-i-j) - f(+i) - f(-i) - f(+j) - f(-j) + 2f) / 2 h_i h_j. Terms are
     reduced after f is subtracted, so that no large sums cancel.
@@ -256,4 +243,4 @@ def differentiate(
             both = both - ahead[i] - behind[i] - ahead[j] - behind[j]
             hessian[..., i, j] = hessian[..., j, i] = both / (2.0 * steps[i] * steps[j])
     with np.errstate(invalid="ignore"):
-        return Derivatives(reduce(base), gradient, hessian)
+        return Sums(reduce(base), gradient, -hessian)

@@ -92,12 +92,9 @@ def as_python_model(model: Model, reasons: dict[str, str]) -> PythonModel:
     given = tuple(reasons.items())
     if model in PYTHON_MODELS and PYTHON_MODELS[model].reasons == given:
         return PYTHON_MODELS[model]
-    functions = {
-        name: getattr(model, name) if name in reasons else jax.jit(getattr(model, name))
-        for name in ("log_likelihood", "log_prior")
-    }
+    compiled = {name: jax.jit(getattr(model, name)) for name in ("log_likelihood", "log_prior") if name not in reasons}
     fields = {name: value for name, value in vars(model).items() if name in Model.__dataclass_fields__}
-    PYTHON_MODELS[model] = PythonModel(**fields | functions, reasons=given)
+    PYTHON_MODELS[model] = PythonModel(**fields | compiled, reasons=given)
     return PYTHON_MODELS[model]
 
 

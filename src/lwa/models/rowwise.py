@@ -1,8 +1,8 @@
 """Whether a model that another library wrote for all rows can be evaluated on some of them."""
 
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
 
 import jax
 import numpy as np
@@ -19,17 +19,27 @@ ROWWISE_ROUNDING = 1e-9
 """How much a row's term may change with the rows beside it, in float64."""
 
 
-class AdaptedFunctions(Protocol):
-    """A model of another library as three functions of θ and any rows."""
+class Adapter(ABC):
+    """A model of another library as functions of θ and any rows."""
 
+    row: PyTree  # one row, for what does not depend on rows
+
+    @abstractmethod
     def log_likelihood(self, theta: PyTree, rows: PyTree) -> Array:
         """Return one term per row."""
 
-    def log_prior(self, theta: PyTree, rows: PyTree) -> Array:
+    @abstractmethod
+    def log_prior(self, theta: PyTree, rows: PyTree = None) -> Array:
         """Return the log density of all else; the rows must not matter."""
 
+    @abstractmethod
     def deterministic(self, theta: PyTree, rows: PyTree) -> dict[str, Array]:
         """Return what the model computes of θ, and maybe of rows, by name."""
+
+    def derived(self, names: Sequence[str], theta: PyTree) -> dict[str, Array]:
+        """Return some of the deterministic values."""
+        found = self.deterministic(theta, self.row)
+        return {name: found[name] for name in names}
 
 
 def take_few_and_last(rows: Rows) -> tuple[Batch, Batch]:
@@ -37,17 +47,11 @@ def take_few_and_last(rows: Rows) -> tuple[Batch, Batch]:
     return rows.take(np.arange(min(ROWWISE_ROWS, len(rows)))), rows.take(np.array([len(rows) - 1]))
 
 
-def find_derived_names(
-    model: AdaptedFunctions,
-    init: PyTree,
-    few: PyTree,
-    last: PyTree,
-    report_errors: Callable[[str], AbstractContextManager[None]],
-) -> list[str]:
-    """Return the names of deterministic values that depend on no row.
+type Reporter = Callable[[str], AbstractContextManager[None]]
 
-    Refuse a model if a row's term, or the prior, changes with other rows.
-    """
+
+def find_derived_names(model: Adapter, init: PyTree, few: PyTree, last: PyTree, report_errors: Reporter) -> list[str]:
+    """Return the names of deterministic values that depend on no row; refuse terms or priors that other rows change."""
 
     @jax.jit  # as a whole: one by one, JAX compiles every operation of the model
     def compare(theta: PyTree) -> PyTree:
@@ -60,9 +64,8 @@ def find_derived_names(
         terms, (prior, one), (prior_of_another, other) = compare(init)
     if not is_same(*terms):
         raise ModelError(
-            "The log-likelihood of a row changes with the rows that it comes with, as if the model takes the mean of a "
-            "column. lwa reads some rows at a time: compute what all rows share first, and pass it as a constant, or "
-            "as a column."
+            "The log-likelihood of a row changes with the rows beside it, as if the model takes the mean of a column. "
+            "lwa reads some rows at a time: compute what all rows share first, and pass it as a constant or a column."
         )
     if not is_same(prior, prior_of_another):
         raise ModelError(

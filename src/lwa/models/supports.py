@@ -29,10 +29,7 @@ CONSTRAINTS = {
     "covariance": ("positive_definite", "a symmetric positive definite matrix"),
     "correlation": ("corr_matrix", "a symmetric positive definite matrix with ones on its diagonal"),
     "lower_cholesky": ("lower_cholesky", "a lower triangular matrix with a positive diagonal"),
-    "correlation_cholesky": (
-        "corr_cholesky",
-        "a lower triangular matrix with positive diagonal and rows of length 1",
-    ),
+    "correlation_cholesky": ("corr_cholesky", "a lower triangular matrix with positive diagonal and rows of length 1"),
 }
 """The names that a model may use: NumPyro's name, and what the values are."""
 SYNONYMS = {

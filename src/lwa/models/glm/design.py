@@ -19,7 +19,7 @@ from jaxtyping import Float64
 from numpy.typing import NDArray
 
 from lwa.errors import InputError
-from lwa.models.glm.formula import Formula, Term
+from lwa.models.glm.formula import Formula
 from lwa.models.predictors import Predictors
 from lwa.rows.store.encoding import Level
 
@@ -69,11 +69,6 @@ class Block:
     def size(self) -> int:
         """The number of columns."""
         return prod(coding.size for coding in self.codings)
-
-    @property
-    def place(self) -> slice:
-        """The slice of its coefficients."""
-        return slice(self.start, self.start + self.size)
 
     @property
     def written_out(self) -> bool:
@@ -161,7 +156,7 @@ class Design:
             eta = eta + rows["x"] @ (slopes if len(at) == len(slopes) else slopes[at])
         for i, block in enumerate(self.looked_up):
             # One more than there are: that of the reference level, which is 0.
-            own = slopes[block.place]
+            own = slopes[block.start : block.start + block.size]
             looked_up = jnp.concatenate([own, jnp.zeros_like(own[:1])])[rows["code"][:, i]]
             times = rows["times"][:, i] if "times" in rows else None
             eta = eta + (looked_up if times is None else looked_up * (times[:, None] if many else times))
@@ -275,18 +270,13 @@ def build_design(formula: Formula, levels: Mapping[str, tuple[Level, ...]]) -> D
                 continue  # the intercept
             coded = tuple(Coding(name, levels[name], reduced) for name, reduced in coding.items())
             start = blocks[-1].start + blocks[-1].size if blocks else 0
-            blocks.append(Block(name_term(term), numbers, coded, start, term))
+            blocks.append(Block(":".join(term), numbers, coded, start, term))
             if start + blocks[-1].size > MOST_COEFFICIENTS:
                 raise InputError(
-                    f"The formula has more than {MOST_COEFFICIENTS} coefficients once {name_term(term)!r} is written "
+                    f"The formula has more than {MOST_COEFFICIENTS} coefficients once {':'.join(term)!r} is written "
                     "out. Merge rare levels, or leave the term out."
                 )
     return Design(formula.intercept, tuple(blocks))
-
-
-def name_term(term: Term) -> str:
-    """Return a term as it is written."""
-    return ":".join(term)
 
 
 def find_codings(factors: tuple[str, ...], seen: set[frozenset[str]]) -> list[dict[str, bool]]:

@@ -117,15 +117,11 @@ def invert_link(link: str, eta: Array) -> Array:
 
 def apply_link(link: str, mean: float) -> float:
     """Return the η at which the mean is `mean`, kept off the boundaries."""
-    if link == "identity":
-        return mean
-    if link == "log":
-        return math.log(max(mean, 1e-10))
+    if link in ("identity", "log"):
+        return mean if link == "identity" else math.log(max(mean, 1e-10))
     p = min(max(mean, 1e-10), 1 - 1e-10)
-    if link == "logit":
-        return math.log(p / (1 - p))
-    if link == "cloglog":
-        return math.log(-math.log1p(-p))
+    if link != "probit":
+        return math.log(p / (1 - p)) if link == "logit" else math.log(-math.log1p(-p))
     from scipy.special import ndtri
 
     return float(ndtri(p))
@@ -176,9 +172,7 @@ def find_family(name: object) -> Family:
 
 def choose_link(family: Family, link: object) -> str:
     """Return the link that is asked for, or the family's first."""
-    if link is None:
-        return family.links[0]
-    if not isinstance(link, str) or link not in family.links:
-        error = one_of("link", link, list(family.links))
-        raise type(error)(f"{error} These are the links of family={family.name!r}.")
-    return link
+    if link is None or (isinstance(link, str) and link in family.links):
+        return link or family.links[0]
+    error = one_of("link", link, list(family.links))
+    raise type(error)(f"{error} These are the links of family={family.name!r}.")

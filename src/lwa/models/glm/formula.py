@@ -1,21 +1,249 @@
 """Formulas: `y ~ a + b:c` as a response and its terms, in the notation of Wilkinson and Rogers (1973).
 
 `+` adds terms, `-` takes them away, `a:b` is an interaction, `a*b` is `a + b + a:b`, `a/b` is `a + a:b`, `(a + b)^2`
-has all interactions of two. There is an intercept unless `- 1` or `0 +` takes it away.
+has all interactions of two. There is an intercept unless `- 1` or `0 +` takes it away. Expressions of columns, such as
+`log(x + 1)` or `x > 15`, are read by Python's parser. A formula is text that may come from anywhere, so it is never
+executed: what is not on the short list below is refused when it is read, before there are data.
 """
 
+import ast
+import math
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lwa.errors import InputError
-from lwa.models.glm.expressions import MOST_CHARACTERS, MOST_NESTED, Expression, read_expression
+import numpy as np
+from numpy.typing import NDArray
 
+from lwa.errors import DataError, InputError
+from lwa.rows.store.encoding import Level
+
+type Levels = Mapping[str, tuple[Level, ...]]
+"""The levels that codes stand for, by column."""
+type Values = NDArray[np.float64] | float
+"""One number per row, or one for all."""
 type Term = tuple[str, ...]
 """Names of the factors that a term multiplies; the intercept has none."""
 
+NO_LEVELS: Levels = {}
+ROW_FUNCTIONS: dict[str, Callable[[Values], Values]] = {
+    "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "exp": np.exp, "expm1": np.expm1,
+    "sqrt": np.sqrt, "abs": np.abs, "I": lambda values: values,
+}  # fmt: skip
+"""Functions that may be applied to numbers, row by row."""
+LEARNED = {"center": "its mean", "scale": "its mean and sd", "C": "its levels"}
+"""Functions that need all rows before they can be applied to one; outermost only."""
+OPERATORS: dict[type[ast.operator], Callable[[Values, Values], Values]] = {
+    ast.Add: np.add, ast.Sub: np.subtract, ast.Mult: np.multiply, ast.Div: np.true_divide, ast.Pow: np.power,
+}  # fmt: skip
+COMPARISONS: dict[type[ast.cmpop], Callable[..., NDArray[np.bool_]]] = {
+    ast.Gt: np.greater, ast.GtE: np.greater_equal, ast.Lt: np.less, ast.LtE: np.less_equal, ast.Eq: np.equal,
+    ast.NotEq: np.not_equal,
+}  # fmt: skip
+"""Comparisons: 1 for rows in which they hold, 0 for others."""
+FORMULA_NAMES = ", ".join([*ROW_FUNCTIONS, *LEARNED])
+MOST_CHARACTERS = 10_000
+"""Longer formulas are refused."""
+MOST_NESTED = 100
+"""Deeper nesting would exhaust the stack."""
 FORMULA_EXAMPLE = "Pass 'y ~ a + b', for example."
 MOST_TERMS = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class Expression:
+    """One number, or one level, per row."""
+
+    text: str  # its name, as Python writes it out
+    tree: ast.expr  # without what is learned
+    learned: str | None  # "C", "center" or "scale" around it
+    quoted: Mapping[str, str]  # columns whose names are not identifiers, by their stand-ins
+    reference: Level | None = None  # the level that `C(x, ref=...)` compares others with; else the first
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that it reads."""
+        return list(dict.fromkeys([*self.computed, *(column for column, _ in self.texts)]))
+
+    @property
+    def column(self) -> str | None:
+        """The column, if it is a column and nothing else."""
+        return self.quoted.get(self.tree.id, self.tree.id) if isinstance(self.tree, ast.Name) else None
+
+    @property
+    def texts(self) -> list[tuple[str, str]]:
+        """The columns that are compared with a text, and the texts."""
+        pairs = [match_text_comparison(node) for node in ast.walk(self.tree) if isinstance(node, ast.Compare)]
+        return [(self.quoted.get(pair[0].id, pair[0].id), pair[1]) for pair in pairs if pair is not None]
+
+    @property
+    def computed(self) -> list[str]:
+        """The columns whose values it uses, beyond whether they equal a text."""
+        compared = {id(pair[0]) for node in ast.walk(self.tree) if (pair := match_text_comparison(node)) is not None}
+        called = {id(node.func) for node in ast.walk(self.tree) if isinstance(node, ast.Call)}
+        names = [node for node in ast.walk(self.tree) if isinstance(node, ast.Name)]
+        found = [node.id for node in names if id(node) not in compared | called]
+        return list(dict.fromkeys(self.quoted.get(name, name) for name in found))
+
+    def compute(self, columns: Mapping[str, np.ndarray], levels: Levels = NO_LEVELS) -> NDArray[np.float64]:
+        """Return one number per row, before anything that is learned; NaN or infinite if it is not defined."""
+        size = len(next(iter(columns.values())))
+        with np.errstate(all="ignore"):
+            values = Evaluation(columns, self.quoted, levels).evaluate(self.tree)
+        return np.broadcast_to(np.asarray(values, np.float64), (size,))
+
+
+def match_text_comparison(node: ast.AST) -> tuple[ast.Name, str] | None:
+    """Return the column and the text if the node is `column == 'text'`, `'text' != column` or the like."""
+    match node:
+        case ast.Compare(left=ast.Name() as name, comparators=[ast.Constant(value=str() as text)]):
+            return name, text
+        case ast.Compare(left=ast.Constant(value=str() as text), comparators=[ast.Name() as name]):
+            return name, text
+    return None
+
+
+def read_expression(text: str) -> Expression:
+    """Return an expression from its text; refuse all that is not on the list."""
+    if len(text) > MOST_CHARACTERS:
+        raise InputError(f"The formula has {len(text)} characters; at most {MOST_CHARACTERS} are expected.")
+    quoted: dict[str, str] = {}
+
+    def stand_in(found: re.Match[str]) -> str:
+        name = f"_quoted_{len(quoted)}_"
+        quoted[name] = found[1]
+        return name
+
+    plain = re.sub("`([^`]*)`", stand_in, text).strip()
+    try:
+        tree = ast.parse(plain, mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        raise InputError(
+            f"{text!r} in the formula cannot be read. Pass a column's name, between backticks (`my column`) if it "
+            "is not a name in Python, or an expression such as log(x + 1)."
+        ) from None
+    learned = tree.func.id if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) else None
+    reference = None
+    if learned in LEARNED:
+        assert isinstance(tree, ast.Call)
+        call = tree
+        if learned == "C" and len(tree.args) == 1 and [keyword.arg for keyword in tree.keywords] == ["ref"]:
+            reference = read_level(tree.keywords[0].value)
+            call = ast.Call(tree.func, tree.args, [])
+        require_one_argument(call, learned)
+        inner = tree.args[0]
+    else:
+        learned, inner = None, tree
+    check_expression(inner)
+    known = ast.unparse(tree)
+    for name, column in quoted.items():
+        known = known.replace(name, column)
+    expression = Expression(known, inner, learned, quoted, reference)
+    if not expression.columns:
+        raise InputError(f"{text!r} in the formula names no column. Pass a column's name, or leave it out.")
+    return expression
+
+
+def check_expression(node: ast.expr, depth: int = 0) -> None:
+    """Refuse all but arithmetic of columns and numbers."""
+    if depth > MOST_NESTED:
+        raise InputError(f"The formula nests more than {MOST_NESTED} operations. Compute such a column first.")
+    match node:
+        case ast.Name():
+            return
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool) and math.isfinite(value):
+            return
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
+            check_expression(left, depth + 1)
+            check_expression(right, depth + 1)
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand):
+            check_expression(operand, depth + 1)
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in COMPARISONS:
+            if match_text_comparison(node) is None:
+                check_expression(left, depth + 1)
+                check_expression(right, depth + 1)
+            elif not isinstance(op, ast.Eq | ast.NotEq):
+                raise InputError(f"{ast.unparse(node)!r}: a text is compared by == or !=. Write x == 'some level'.")
+        case ast.Compare() if all(type(op) in COMPARISONS for op in node.ops):
+            raise InputError(f"{ast.unparse(node)!r} compares more than two. Write I((x > 1) * (x < 3)), for example.")
+        case ast.Call(func=ast.Name(id=name)) if name in ROW_FUNCTIONS:
+            require_one_argument(node, name)
+            check_expression(node.args[0], depth + 1)
+        case ast.Call(func=ast.Name(id=name)) if name in LEARNED:
+            raise InputError(
+                f"{name}(...) stands inside of {ast.unparse(node)!r} or another expression of the formula, but "
+                f"{LEARNED[name]} can be learned only of all that it is a part of. Write {name}(...) around the whole."
+            )
+        case ast.Call(func=ast.Name(id=name)):
+            raise InputError(
+                f"The formula calls {name!r}, which is not allowed. Valid: {FORMULA_NAMES}. Compute others first."
+            )
+        case _:
+            raise InputError(
+                f"{ast.unparse(node)!r} is not part of a formula: columns, numbers, + - * / **, comparisons and "
+                f"{FORMULA_NAMES} are. Compute anything else as a column of the data first."
+            )
+
+
+def require_one_argument(call: ast.Call, name: str) -> None:
+    """Refuse f(), f(a, b) and f(a, b=c)."""
+    if len(call.args) != 1 or call.keywords or isinstance(call.args[0], ast.Starred):
+        also = ", or C(x, ref='some level')" if name == "C" else ""
+        raise InputError(f"{ast.unparse(call)!r} in the formula: {name} takes one argument. Write {name}(x){also}.")
+
+
+def read_level(node: ast.expr) -> Level:
+    """Return the level that a reference names: a text or a number."""
+    match node:
+        case ast.Constant(value=str() | int() | float() as value):
+            return value
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+            return -value
+    raise InputError(
+        f"ref={ast.unparse(node)} in the formula is not a level. Write C(x, ref='some level'), or a bare number."
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Evaluates expressions that `check_expression` accepted, in float64."""
+
+    columns: Mapping[str, np.ndarray]
+    quoted: Mapping[str, str]
+    levels: Levels
+
+    def evaluate(self, node: ast.expr) -> Values:
+        """Return one number per row, or one for all."""
+        match node:
+            case ast.Name(id=name):
+                return self.columns[self.quoted.get(name, name)].astype(np.float64)
+            case ast.Constant(value=value):
+                assert isinstance(value, int | float)
+                return float(value)
+            case ast.BinOp(left=left, op=op, right=right):
+                return OPERATORS[type(op)](self.evaluate(left), self.evaluate(right))
+            case ast.UnaryOp(op=op, operand=operand):
+                found = self.evaluate(operand)
+                return -found if isinstance(op, ast.USub) else found
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                pair = match_text_comparison(node)
+                if pair is not None:
+                    return COMPARISONS[type(op)](self.is_level(*pair), True).astype(np.float64)
+                one, other = self.evaluate(left), self.evaluate(right)
+                # A comparison with NaN is not 0: the search for missing values must still find it.
+                return np.where(np.isnan(one) | np.isnan(other), np.nan, COMPARISONS[type(op)](one, other))
+            case ast.Call(func=ast.Name(id=name), args=[argument]):
+                return ROW_FUNCTIONS[name](self.evaluate(argument))
+        raise AssertionError(f"{ast.unparse(node)!r} was not checked")
+
+    def is_level(self, name: ast.Name, text: str) -> NDArray[np.bool_]:
+        """Return which rows of a column hold this text."""
+        column = self.quoted.get(name.id, name.id)
+        if column not in self.levels:
+            came = f"The formula compares the column {column!r} with the text {text!r}, but it holds numbers"
+            raise DataError(f"{came}. Write the number without quotes.")
+        return np.array([level == text for level in self.levels[column]], bool)[self.columns[column]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,13 +288,9 @@ def read_formula(text: object) -> Formula:
     kept = sorted((term for term in terms if term not in offsets), key=len)
     if not kept:
         raise InputError(f"formula={text!r} has no term and no intercept, so nothing to infer. {FORMULA_EXAMPLE}")
-    return Formula(
-        text,
-        read_expression(strip_braces(response.strip())),
-        tuple(kept),
-        {name: reader.factors[name] for term in kept for name in term},
-        tuple(reader.factors[term[0]] for term in offsets),
-    )
+    factors = {name: reader.factors[name] for term in kept for name in term}
+    explained = read_expression(strip_braces(response.strip()))
+    return Formula(text, explained, tuple(kept), factors, tuple(reader.factors[term[0]] for term in offsets))
 
 
 def strip_braces(text: str) -> str:
@@ -78,30 +302,26 @@ def tokenize(rest: str, text: str) -> list[Token]:
     """Return the right-hand side in pieces."""
     found, at, compared = [], 0, find_comparisons(rest)
     while at < len(rest):
-        if rest[at].isspace():
-            at += 1
-            continue
+        end = at + 1
         if at in compared:
-            found.append(Token("factor", rest[at : compared[at]]))
-            at = compared[at]
-        elif match := re.compile(r"\*\*|[-+*:/^()]").match(rest, at):
-            found.append(Token("^" if match[0] == "**" else match[0], match[0]))
-            at = match.end()
-        elif match := re.compile(r"\d+").match(rest, at):
-            found.append(Token("number", match[0]))
-            at = match.end()
-        elif match := re.compile(r"[^\W\d]\w*(\s*\()?|\{|`[^`]*`").match(rest, at):
-            end = match.end()
-            if match[0][-1] in "({":
-                end = find_closing(rest, end - 1, text)
+            end = compared[at]
             found.append(Token("factor", rest[at:end]))
-            at = end
-        else:
+        elif match := re.compile(r"\*\*|[-+*:/^()]").match(rest, at):
+            end = match.end()
+            found.append(Token("^" if match[0] == "**" else match[0], match[0]))
+        elif match := re.compile(r"\d+").match(rest, at):
+            end = match.end()
+            found.append(Token("number", match[0]))
+        elif match := re.compile(r"[^\W\d]\w*(\s*\()?|\{|`[^`]*`").match(rest, at):
+            end = find_closing(rest, match.end() - 1, text) if match[0][-1] in "({" else match.end()
+            found.append(Token("factor", rest[at:end]))
+        elif not rest[at].isspace():
             raise InputError(
                 f"formula={text!r} cannot be read from {rest[at:][:20]!r} on. Columns, + - * : / ^ ( ) and functions "
                 "such as log(x) are expected; a comparison stands in brackets, (x > 15), a name with other characters "
                 f"between backticks. {FORMULA_EXAMPLE}"
             )
+        at = end
     return [*found, Token("end", "its end")]
 
 
@@ -154,7 +374,8 @@ class Reader:
                 found: list[Term] = [()]
             else:
                 found = self.read_product()
-            terms = unite(terms, found) if sign == "+" else subtract_terms(terms, found)
+            gone = set(map(frozenset, found)) if sign == "-" else set()
+            terms = [one for one in unite(terms, found) if frozenset(one) not in gone]
             if not (after := self.take("+", "-")):
                 return terms
             sign = after
@@ -248,11 +469,6 @@ def unite(*several: list[Term]) -> list[Term]:
         for term in terms:
             found.setdefault(frozenset(term), term)
     return list(found.values())
-
-
-def subtract_terms(terms: list[Term], gone: list[Term]) -> list[Term]:
-    """Return the terms that are not among `gone`."""
-    return [term for term in terms if frozenset(term) not in set(map(frozenset, gone))]
 
 
 def cross_terms(left: list[Term], right: list[Term]) -> list[Term]:

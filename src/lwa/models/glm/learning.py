@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from lwa.errors import DataError, InputError
 from lwa.executors import Executor
 from lwa.models.glm.design import Design, Part
-from lwa.models.glm.expressions import Expression, Levels
+from lwa.models.glm.formula import Expression, Levels
 from lwa.models.glm.recipe import ColumnLevels, Learned, Recipe, RecipeRows, UserColumns, select_columns
 from lwa.rows import Batch, Rows
 from lwa.rows.passes import map_pieces, spread_passes
@@ -84,10 +84,8 @@ def learn(rows: Rows, names: tuple[str, ...], expressions: Mapping[str, Expressi
         levels[text] = tuple(as_level(level) for level in sorted(values))
     for text, found in levels.items():
         if len(found) < 2:
-            raise DataError(
-                f"The factor {text!r} has one level in all rows, {found[0]!r}, so its effect cannot be estimated. "
-                "Leave it out of the formula."
-            )
+            same = f"The factor {text!r} has one level in all rows, {found[0]!r}"
+            raise DataError(f"{same}, so its effect cannot be estimated. Leave it out of the formula.")
     levels = {text: put_reference_first(expressions[text], found) for text, found in levels.items()}
     for text, moments in seen.running.items():
         if expressions[text].learned == "scale" and not moments.sd > 0:
@@ -232,11 +230,9 @@ class RowScan:
     def add(self, recipe: Recipe, rows: UserColumns, parts: list[Part], start: int) -> None:
         """Add a block, the rows from `start` on."""
         response, y = recipe.formula.response.text, rows["y"]
-        checked = [(response, y), *((name, rows.get(name)) for name in ("offset", "weights", "trials"))]
-        checked[1:1] = [
-            (":".join(block.numbers), part.times) for block, part in zip(recipe.design.blocks, parts, strict=True)
-        ]
-        for name, values in checked:
+        names = [":".join(block.numbers) for block in recipe.design.blocks]
+        numbers = [(response, y), *zip(names, (part.times for part in parts), strict=True)]
+        for name, values in [*numbers, *((name, rows.get(name)) for name in ("offset", "weights", "trials"))]:
             if values is not None:
                 self.missing.check(name, values, np.isfinite(values), start)
         good = recipe.family.allowed(y, rows.get("trials")) | ~np.isfinite(y)
@@ -271,7 +267,7 @@ def scan_rows(read: RecipeRows, executor: Executor | None = None) -> Facts:
     own, alone = (read.names, recipe, read.held), recipe.design.size > MANY_COLUMNS
     for one in map_pieces(spread_passes(read.source, executor), scan_piece, SCAN_ROWS, own=own, here=alone):
         seen.join(one)
-    missing, outside, negative = seen.missing, seen.outside, seen.negative
+    missing, outside, negative, y = seen.missing, seen.outside, seen.negative, seen.moments["y"]
     if missing.counts:
         raise DataError(
             f"NaN or infinite values: {'; '.join(map(missing.describe, missing.counts))}. Finite numbers are expected. "
@@ -285,12 +281,9 @@ def scan_rows(read: RecipeRows, executor: Executor | None = None) -> Facts:
         )
     for name in negative.counts:
         raise DataError(f"Weights must be >= 0. Negative ones: {negative.describe(name)}. Drop or correct those rows.")
-    y = seen.moments["y"]
     if recipe.family.scaled and not y.sd > 0:
-        raise DataError(
-            f"The response {recipe.formula.response.text!r} is {y.mean:g} in all rows, so there is nothing to "
-            "explain. Pass another response."
-        )
+        same = f"The response {recipe.formula.response.text!r} is {y.mean:g} in all rows"
+        raise DataError(f"{same}, so there is nothing to explain. Pass another response.")
     seen.sums.require_full_rank()
     sd = tuple(one.sd if one.count else None for one in seen.blocks)
     return Facts(seen.rows, mean=seen.sums.mean, block_sd=sd, **seen.moments)
@@ -399,8 +392,8 @@ def spanned_error(correlation: NDArray[np.float64], names: list[str], intercept:
     """Return the error for the first column that those before it span."""
     at, weights = 1, np.ones(1)
     for at in range(1, len(names)):
-        before, own = correlation[:at, :at], correlation[:at, at]
-        weights = np.linalg.lstsq(before, own)[0]
+        own = correlation[:at, at]
+        weights = np.linalg.lstsq(correlation[:at, :at], own)[0]
         if 1 - own @ weights < 10 * LEAST_UNEXPLAINED:
             break
     others = [names[i] for i in np.argsort(-np.abs(weights)) if abs(weights[i]) > 1e-4]

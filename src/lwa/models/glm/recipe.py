@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from lwa.errors import DataError, InputError
 from lwa.executors import Executor
 from lwa.models.glm.design import Design, Part
-from lwa.models.glm.expressions import Expression
 from lwa.models.glm.families import Family
-from lwa.models.glm.formula import Formula
+from lwa.models.glm.formula import Expression, Formula
 from lwa.rows import Batch, Rows
 from lwa.rows.passes import read_blocks
 from lwa.rows.store.cache import open_path
@@ -71,11 +70,12 @@ class Recipe:
             found["offset"] = np.sum([self.number(offset, columns, held) for offset in self.offsets], axis=0)
         if self.weights is not None:
             found["weights"] = self.number(self.weights, columns, held)
-        trials = self.count_trials(columns, held, len(y))
-        if trials is not None:
-            found["trials"] = trials
+        if isinstance(self.trials, int):
+            found["trials"] = np.full(len(y), float(self.trials))
+        elif self.trials is not None:
+            found["trials"] = self.number(self.trials, columns, held)
         if self.family.constant is not None:
-            found["constant"] = self.family.constant(y, trials)
+            found["constant"] = self.family.constant(y, found.get("trials"))
         return found
 
     def response(self, columns: UserColumns, held: "ColumnLevels") -> np.ndarray:
@@ -86,14 +86,6 @@ class Recipe:
             return self.number(expression, columns, held)
         codes = held.codes(expression, columns, levels)
         return codes if self.family.levels == "any" else codes.astype(np.float64)
-
-    def count_trials(self, columns: UserColumns, held: "ColumnLevels", size: int) -> NDArray[np.float64] | None:
-        """Return the trials of each row, if the family has any."""
-        if self.trials is None:
-            return None
-        if isinstance(self.trials, int):
-            return np.full(size, float(self.trials))
-        return self.number(self.trials, columns, held)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from lwa.errors import DataError, InputError
 from lwa.executors import Executor
 from lwa.models.glm.design import LinearPredictors, build_design
-from lwa.models.glm.expressions import Expression, Levels, read_expression
 from lwa.models.glm.families import Family, choose_link, find_family
-from lwa.models.glm.formula import Formula, read_formula
+from lwa.models.glm.formula import Expression, Formula, Levels, read_expression, read_formula
 from lwa.models.glm.learning import SCAN_ROWS, Facts, learn, require_texts, scan_rows
 from lwa.models.glm.priors import Priors, check_priors, choose_priors, describe_priors, find_start
 from lwa.models.glm.recipe import Recipe, RecipeRows, open_columns, select_columns
@@ -122,8 +121,7 @@ def as_levels(formula: Formula, family: Family) -> Formula:
     """Return the formula with C(...) around the response, if the family is one of levels."""
     if formula.response.learned is not None and family.levels is None:
         raise InputError(
-            f"The response {formula.response.text!r} cannot use {formula.response.learned}. Pass the column itself, or "
-            "log(y), for example."
+            f"The response {formula.response.text!r} cannot use {formula.response.learned}. Pass the column, or log(y)."
         )
     if family.levels != "any" or formula.response.learned == "C":
         return formula
