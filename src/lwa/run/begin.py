@@ -1,4 +1,4 @@
-"""Run: all that is decided before the first move, with every chain at its start."""
+"""Run: everything that is decided before the first move, with every chain at its start."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -40,7 +40,7 @@ type Starts = list[Float64[np.ndarray, " d"]]
 
 @dataclass(frozen=True)
 class Run:
-    """All that is decided before the first move."""
+    """Everything that is decided before the first move."""
 
     settings: Settings
     data: Data
@@ -59,7 +59,7 @@ class Run:
 
     @property
     def rows_per_move(self) -> int:
-        """Rows that the log-likelihood reads at the most when every chain moves once."""
+        """Most rows that the log-likelihood reads if every chain moves once."""
         return self.problem.kernel.most_evaluations() * self.problem.reads * self.settings.chains
 
     @property
@@ -69,7 +69,7 @@ class Run:
 
     @property
     def draw_bytes(self) -> int:
-        """Bytes of one draw of one chain, with all that is recorded of it."""
+        """Bytes of one draw of one chain, statistics included."""
         model = self.data.given
         none = np.empty((1, 0, model.dimension))
         groups = [model.with_derived(none), model.free_by_name(none) if model.constrained else {}]
@@ -96,7 +96,7 @@ class Run:
 
     @property
     def in_words(self) -> str:
-        """What the run is going to do."""
+        """A summary of what the run will do."""
         settings, N, n = self.settings, len(self.data.rows), self.subset_size
         draws = "as many draws as the budget allows" if settings.filling else f"{settings.draws:,} draws per chain"
         if self.data.ordered:

@@ -143,19 +143,19 @@ def find_short_chain_remarks(run: Run, outcome: Outcome, posterior: Mapping[str,
         return []
     state = collect_moments(posterior) if outcome.running is None else outcome.running.moments
     names = name_scalars(posterior, *label_axes(run.data.given))
-    told = [
+    remarks = [
         describe_remembered_starts(state, run.superchains, names, outcome.tuned),
         describe_slow_chains(state, names, outcome.thinning, outcome.tuned),
     ]
     # A uniform U begins with its own law, and the calibrated target hardly depends on it; elsewhere θ follows U.
     follows = run.problem.reference is None or run.problem.subsets.statistic.dimension > 0
     if follows and outcome.tuned < planned.renewal < np.inf and outcome.moves < LONG_RUN_TIMES * planned.renewal:
-        told.append(
+        remarks.append(
             f"tune={outcome.tuned} is less than the {planned.renewal:,.0f} moves in which a subset replaces all its "
             "rows, and theta follows the subset: chains still depend on the rows that they began with. "
             f"Pass tune={round_up(int(np.ceil(planned.renewal)))}."
         )
-    return [remark for remark in told if remark]
+    return [remark for remark in remarks if remark]
 
 
 def estimate_mode_step(run: Run) -> float:
@@ -173,18 +173,18 @@ def estimate_mode_step(run: Run) -> float:
 
 def find_remarks(run: Run, outcome: Outcome, stats: Mapping[str, NDArray[Any]]) -> list[str]:
     """Return warnings about the draws."""
-    told = []
+    remarks = []
     if outcome.stopped:
-        told.append(f"Stopped early: {outcome.stopped.removesuffix('.')}.")
+        remarks.append(f"Stopped early: {outcome.stopped.removesuffix('.')}.")
     if outcome.invalid:
         share = outcome.invalid / max(1, outcome.moves * run.settings.chains)
-        told.append(
+        remarks.append(
             f"{outcome.invalid} proposals ({share:.1%}) had a log target that was NaN or +inf and were rejected. "
             "Fix the model there, or give those values log density -inf."
         )
     diverging = stats.get("diverging", np.zeros(0, bool))
     if diverging.any():
-        told.append(
+        remarks.append(
             f"Trajectories diverged before {diverging.sum()} of the kept draws ({diverging.mean():.1%}): regions that "
             "need shorter steps are visited too rarely. Pass a larger target_accept to the kernel, or reparametrise "
             "the model."
@@ -193,20 +193,20 @@ def find_remarks(run: Run, outcome: Outcome, stats: Mapping[str, NDArray[Any]]) 
     if lag > 2.0 * run.settings.refresh_steps**0.5:
         whole = run.problem.subsets.move.replaced(run.problem.subsets.n) == run.problem.subsets.n
         enough = "" if whole else f"subset_size={int(lag * size / 2) + 1}, "
-        told.append(
+        remarks.append(
             f"Each change of the subset moves its mode by about {lag:.0f} posterior sds, faster than theta follows, so "
             f"the draws lag behind. Pass {enough}refresh_steps={int(lag**2 / 4) + 1} or target='subposterior'."
         )
     if outcome.furthest > 0.9 * (end := edge(run.problem.target.model.dimension)):
-        told.append(
+        remarks.append(
             f"A chain came {outcome.furthest:.0f} posterior sds away from the reference point, where the calibrated "
             f"target ends ({end:.0f}): the posterior has heavy tails or another mode there. Pass target='powered'."
         )
     if outcome.infeasible >= RARELY:
-        told.append(
+        remarks.append(
             f"In {outcome.infeasible:.1%} of the moves the subset's curvature was not positive definite and theta held "
             f"still. Pass subset_size={2 * run.subset_size}."
         )
     if stats["lp"].size and (rate := float(stats["acceptance_rate"].mean())) < 0.05:
-        told.append(f"Only {rate:.1%} of the moves were accepted: the kernel did not adapt. Pass a longer tune.")
-    return told
+        remarks.append(f"Only {rate:.1%} of the moves were accepted: the kernel did not adapt. Pass a longer tune.")
+    return remarks

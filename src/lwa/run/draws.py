@@ -36,7 +36,7 @@ class RunState:
     thinning: int = 1
     tune_clock: list[tuple[int, float]] = field(default_factory=list)
     surrogates: list[Surrogate] = field(default_factory=list)  # with exact=True, once tune is over
-    values: list[Float64[np.ndarray, " chains"]] | None = None  # log π where they are
+    values: list[Float64[np.ndarray, " chains"]] | None = None  # log π at their θ
     retention: Retention = field(default_factory=Retention)
     running: RunningSummary | None = None  # of the draws that every chain has, if they are summarised
     torn: bool = False  # a block failed half-way: some chains may be further on than what was recorded

@@ -1,4 +1,4 @@
-"""The run loop: tune, freeze, keep draws, block by block, until all are there, the budget is spent or Ctrl-C."""
+"""The run loop: tune, freeze, sample, block by block, until all draws are made, the budget is spent or Ctrl-C."""
 
 import os
 import time
@@ -84,7 +84,7 @@ class Keeper(Protocol):
 
 
 def carry_out(run: Run, display: Display, keeper: Keeper | None = None) -> Outcome:
-    """Tune, freeze, sample, block by block, until the draws are there, the budget is spent or Ctrl-C is pressed."""
+    """Tune, freeze, sample, block by block, until all draws are made, the budget is spent or Ctrl-C is pressed."""
     with display.stages("compiling"):
         for cohort in run.cohorts:
             cohort.wait_for_compilation()  # no budget pays for it
@@ -253,7 +253,7 @@ class BlockRunner:
 
     @property
     def may_overrun(self) -> bool:
-        """Whether nothing but time is short."""
+        """Whether the run may exceed its time: only that is used up, not rows, and nobody interrupted."""
         return not self.interruption.asked and self.meter.rows_left() >= self.run.rows_per_move
 
     @property

@@ -27,16 +27,16 @@ EVERY = 4
 """If subsets are transported, all have the same curvature, so θ's law hardly depends on how fast they move, while a new
 A_U costs more than a move of θ: 5.3 µs per move with every=1, 2.3 with 4 (`benchmarks/choices.py`, n = 100)."""
 RENEWED = 100
-"""... and as many rows come in at a time as renew U in so many proposals. Φ plays no part, so all are accepted."""
+"""Transported subsets exchange so many rows at a time that U is renewed in this many proposals: all are accepted."""
 KNOWN = 4
-"""A proposal with a row that U holds already is refused: with at most N/4n rows, one in e^(1/4) is accepted, 78 %."""
+"""A proposal with a row that U already holds is rejected: with at most N/4n rows, one in e^(1/4) is accepted, 78 %."""
 SMALLEST_SIZE, GROWTH = 100, 1.5
-"""subset_size="auto" begins here and grows by this factor."""
+"""subset_size="auto" starts at this size and grows by this factor."""
 PILOT_CHAINS = range(8)
 ACCEPTABLE_ERROR = 0.05
-"""Predicted error of sds past which a user is warned before sampling."""
+"""Predicted error of sds above which lwa warns before sampling."""
 ROWS_PER_PARAMETER = 10
-"""Rows of a subset for each parameter, with which its curvature is well away from singular."""
+"""Rows per parameter with which a subset's curvature is far from singular."""
 LARGEST_CARRIED = 2**31
 """Bytes of curvature that all chains' subsets may carry."""
 
@@ -49,7 +49,7 @@ class SubsetPlan:
     target: Target
     firsts: list[tuple[list[int], Subset]]  # the chains of each cohort, and where their subsets begin
     refresh_rate: float
-    predicted: float | None  # by how much sds are off because curvature varies with U; None if it is not tracked
+    predicted: float | None  # relative error of sds because curvature varies with U; None if unknown
     random_distance: float | None  # ‖S̄(Y_U) - s_N‖ of subsets that are only random; None without a statistic
 
     @property

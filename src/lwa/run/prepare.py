@@ -43,7 +43,7 @@ def prepare(data: Data, settings: Settings, starts: Starts | None, display: Disp
 
 
 def pass_stages(data: Data, settings: Settings, starts: Starts | None, display: Display, remarks: Sequence[str]) -> Run:
-    """Pass through the stages, each of which is given what those before it found."""
+    """Return the run, by stages each of which is given what those before it found."""
     python_call = time_python_model(data, settings, starts, display) if data.model.in_python else None
     require_kernel(data, settings)
     began, cohorts = time.monotonic(), group_chains(settings.chains, ordered=data.ordered)
@@ -51,7 +51,7 @@ def pass_stages(data: Data, settings: Settings, starts: Starts | None, display: 
         surveyed, statistic = survey_rows(data, settings, display)
     require_calibration(data, settings)
     warming = compile_ahead(data, settings, len(cohorts[0]))
-    data, reference, facts, told = locate(data, settings, starts, display)
+    data, reference, facts, warned = locate(data, settings, starts, display)
     plan = plan_subsets(
         data, settings, statistic, reference=reference, facts=facts, cohorts=cohorts,
         rows_per_second=len(data) / max(1e-3, time.monotonic() - began),
@@ -64,14 +64,14 @@ def pass_stages(data: Data, settings: Settings, starts: Starts | None, display: 
     run = begin_run(
         data, settings, surveyed, plan, problem, starts=starts,
         warming=warming or (None if data.runs_remotely else warm_up_beside(problem, len(cohorts[0]))),
-        python_call=python_call, warned=[*remarks, *told, *warn_of_error(plan, settings)],
+        python_call=python_call, warned=[*remarks, *warned, *warn_of_error(plan, settings)],
     )  # fmt: skip
     display.say(run.in_words)
     return run
 
 
 def survey_rows(data: Data, settings: Settings, display: Display) -> tuple[Survey, SubsetStatistic]:
-    """Check that all rows are finite and take their fingerprint, in one pass; gather S on the way, if there is one."""
+    """Check that all rows are finite, compute their fingerprint and gather S, if there is one, in one pass."""
 
     def progress(done: int) -> None:
         display.show("all rows", done, len(data))
@@ -91,11 +91,11 @@ def require_kernel(data: Data, settings: Settings) -> None:
 
 
 class Location(NamedTuple):
-    """What passes over all rows have found."""
+    """What passes over all rows have found at θ̂."""
 
     data: Data  # of a sequence, with segments that look back as far as the model remembers
     reference: Reference | None  # θ̂, for the calibrated target
-    facts: SequenceFacts | None  # of a sequence, there
+    facts: SequenceFacts | None  # of a sequence, at θ̂
     warned: list[str]
 
 
@@ -118,8 +118,8 @@ def locate(data: Data, settings: Settings, starts: Starts | None, display: Displ
         if not data.ordered:
             return Location(data, reference, None, [])
         data, reference, facts = learn_sequence(data, reference, settings, options, display)
-        told = warn_of_long_memory(facts, data, settings, settings.subset_size or SMALLEST_SIZE)
-        return Location(data, reference, facts, told)
+        warned = warn_of_long_memory(facts, data, settings, settings.subset_size or SMALLEST_SIZE)
+        return Location(data, reference, facts, warned)
 
 
 def require_calibration(data: Data, settings: Settings) -> None:
@@ -135,7 +135,7 @@ def require_calibration(data: Data, settings: Settings) -> None:
 
 
 def compile_ahead(data: Data, settings: Settings, chains: int) -> Future[None] | None:
-    """Compile what the default will most likely need while θ̂ is looked for: only shapes matter, not values."""
+    """Compile the programs that the run will most likely need during the search for θ̂: only shapes matter."""
     if settings.calibration is None or settings.subset_size is None or settings.summary is not None:
         return None
     if data.ordered or data.runs_remotely:

@@ -87,11 +87,11 @@ def sample(
     epsilon
         ε of ν(U) ∝ Φ(‖S̄(Y_U) - s_N‖/ε), or `"auto"`: the tightest at which a quarter of U's proposals are accepted.
     draws, tune, chains
-        Kept draws per chain, or with a budget `"auto"`: as many moves as it allows, thinned to what 64 MiB hold. Moves
-        of θ that adapt the kernel and are dropped. Chains.
+        Kept draws per chain, or `"auto"`: as many moves as the budget allows, thinned to what 64 MiB hold. Moves of θ
+        that adapt the kernel and are dropped. The number of chains.
     thinning
-        Transitions per kept draw, or `"auto"`: as many as a chain needs to forget, judged from tune and from how fast
-        subsets renew their rows.
+        Transitions per kept draw, or `"auto"`: as many as a chain needs to forget, estimated from tune and from how
+        fast subsets replace their rows.
     seed
         A whole number; the same one gives the same draws. If None, a fresh one is drawn and recorded.
     budget
@@ -112,15 +112,15 @@ def sample(
         A θ for all chains or a list of one per chain, inside the model's constraints. By default each chain starts at
         its own draw: from the Gaussian at θ̂ for the calibrated target, else from `prior_draw`, else at `init`.
         More than 64 chains share such starts: 16 superchains, neighbours together, from 2 sds around θ̂ or from the
-        prior, so that `fit.nested_rhat()` can tell whether they have forgotten them.
+        prior, so that `fit.nested_rhat()` shows whether they have forgotten them.
     progress
         Show progress. Ctrl-C ends the run and returns the draws made so far.
     precision
-        `"float32"`, `"float64"` or `"auto"`: float32 unless its rounding would be felt in the acceptance ratio. A model
+        `"float32"`, `"float64"` or `"auto"`: float32 unless its rounding would affect the acceptance ratio. A model
         that is not JAX works in float64.
     keep_tune
         Keep the path of tune too, thinned as the draws are if `thinning` is a number: `fit.warmup`, which ArviZ calls
-        `warmup_posterior`. These are no draws of the posterior.
+        `warmup_posterior`. These are not draws of the posterior.
     keep
         `"all"` draws; or a `"summary"` of all of them, made while they come, and the last draws of each chain, as many
         as 64 MiB hold: `fit.summary()` and `fit.nested_rhat()` are then of all draws, anything else of the last ones.

@@ -33,7 +33,7 @@ type KernelOption = Kernel | str
 
 @dataclass(frozen=True)
 class Settings:
-    """The arguments of `lwa.sample`, each of its right kind."""
+    """The arguments of `lwa.sample`, checked and converted."""
 
     subset_size: int | None  # None: to be found
     target: TargetChoice
@@ -129,7 +129,7 @@ class Settings:
 
 
 def as_folder(checkpoint: object) -> Path | None:
-    """Return where a run is kept while it goes on, if anywhere."""
+    """Return the folder of the checkpoint, if there is one."""
     if checkpoint is None or isinstance(checkpoint, str | os.PathLike):
         return None if checkpoint is None else Path(checkpoint)
     raise InputError(f"checkpoint={checkpoint!r} must be the path of a folder. Pass checkpoint='runs/mine', or None.")

@@ -31,7 +31,7 @@ class WindowColumn(NamedTuple):
 
     @property
     def dimension(self) -> int:
-        """Numbers that S has."""
+        """The number of entries of S."""
         return self.statistic.dimension
 
 

@@ -127,7 +127,7 @@ def test_what_is_different_is_refused_by_name(ending, tmp_path, monkeypatch):
     ]:
         with pytest.raises(lwa.RunFolderError, match=said):
             lwa.resume(folder, model, data, progress=False, **given)
-    monkeypatch.setattr("lwa.run.checkpoints.identity.version", lambda name: "0.0")
+    monkeypatch.setattr("lwa.run.checkpoints.description.version", lambda name: "0.0")
     with pytest.raises(lwa.RunFolderError, match=r"jax: .* then, '0.0' now"):
         lwa.resume(folder, PLAIN, Y, progress=False)
 

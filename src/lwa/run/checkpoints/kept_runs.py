@@ -13,8 +13,7 @@ import numpy as np
 from lwa.errors import InputError, RunFolderError, warn
 from lwa.result.result import Home, Result
 from lwa.run.begin import Run, Starts
-from lwa.run.checkpoints.arguments import UnsupportedValue, decode_arguments, encode_arguments, encode_value
-from lwa.run.checkpoints.identity import describe_identity, require_same_run
+from lwa.run.checkpoints import description
 from lwa.run.checkpoints.keeper import Folder
 from lwa.run.conclude import label_axes
 from lwa.storage.generations import Generation, read_generations
@@ -96,12 +95,12 @@ def read_arguments(
         kept = begun.description["asked"]
         if {*kept["arguments"], *kept["unkept"]} != set(names):
             raise KeyError("arguments of another version")
-        arguments = decode_arguments(kept, given, begun.path)
+        arguments = description.decode_arguments(kept, given, begun.path)
         there = int(begun.generation.head["draws"])
     for name, value in given.items():
         try:
-            now = encode_value(value)
-        except UnsupportedValue:
+            now = description.encode_value(value)
+        except description.UnsupportedValue:
             continue  # what draws depend on is compared once the run is prepared
         if name in kept["arguments"] and kept["arguments"][name] != now:
             raise RunFolderError(
@@ -140,17 +139,17 @@ def open_run(
         discard_run(path)
         settled = dict(asked) | {"seed": run.settings.seed, "subset_size": run.subset_size}
         del settled["checkpoint"]
-        description = {
-            "asked": encode_arguments(settled), "starts": starts and [start.tolist() for start in starts],
-            "identity": describe_identity(run), "result": describe_run(run), "told": fresh.told,
+        described = {
+            "asked": description.encode_arguments(settled), "starts": starts and [start.tolist() for start in starts],
+            "identity": description.describe_identity(run), "result": describe_run(run), "told": fresh.told,
         }  # fmt: skip
-        yield Folder(path, run, description)
+        yield Folder(path, run, described)
 
 
 def check_identity(run: Run, begun: Begun) -> list[str]:
     """Raise if a run is not the one that was begun; warn of damaged states and another processor, and return that."""
     with report_foreign_state(begun.path):
-        remarks = require_same_run(begun.description["identity"], run, begun.path)
+        remarks = description.require_same_run(begun.description["identity"], run, begun.path)
     remarks = [*(f"{fault}. The run resumed from the state before it." for fault in begun.faults), *remarks]
     for remark in remarks:
         warn(remark)
