@@ -96,7 +96,7 @@ def arma(
     require_bool("stationary", stationary, example=True)
     names = name_regressors(regressors)
     if not (p or q or drift or names):
-        raise InputError("p=0, q=0, no drift and no regressors leave nothing to model. Pass lwa.arma(1, 0), say.")
+        raise InputError("p=0, q=0, no drift and no regressors leave nothing to model. Pass lwa.arma(1, 0).")
     require_one_of("regression", regression, ["errors", "direct"])
     if sigma is not None and not is_positive_number(sigma):
         raise InputError(f"sigma={sigma!r} must be a positive number. Pass sigma=1.0, or leave it out to infer it.")
@@ -130,14 +130,12 @@ class Arma:
         coords: dict[str, Sequence[object]] = {}
         for name, order in (("ar", self.p), ("ma", self.q)):
             if order:
-                init[name + partial] = np.zeros(order)
-                dims[name + partial] = [f"{name}_lag"]
+                init[name + partial], dims[name + partial] = np.zeros(order), [f"{name}_lag"]
                 coords[f"{name}_lag"] = list(range(1, order + 1))
         if self.drift:
             init["drift"] = 0.0
         if self.regressors:
-            init["beta"] = np.zeros(len(self.regressors))
-            dims["beta"] = ["regressor"]
+            init["beta"], dims["beta"] = np.zeros(len(self.regressors)), ["regressor"]
             coords["regressor"] = list(self.regressors)
         constraints: dict[str, object] = {}
         if self.stationary and (self.p or self.q):
@@ -145,8 +143,7 @@ class Arma:
 
             constraints = {name: interval(-1, 1) for name in ("ar_partial", "ma_partial") if name in init}
         if self.sigma is None:
-            init["sigma"] = 1.0
-            constraints["sigma"] = "positive"
+            init["sigma"], constraints["sigma"] = 1.0, "positive"
         return Model(
             self.log_likelihood, self.log_prior, init, constraints=constraints, ordered=True, dims=dims, coords=coords,
             recursion=Recursion(self.start, self.step),

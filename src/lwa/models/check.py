@@ -134,9 +134,8 @@ def build_abstract_theta(model: Model, dtype: FloatType) -> PyTree:
 def require_number(prior: PyTree) -> None:
     """Refuse what is no log prior."""
     if getattr(prior, "shape", None) != ():
-        raise ModelError(
-            f"log_prior returned {describe_shape(prior)}; a single number is expected. Sum over theta: jnp.sum(...)."
-        )
+        hint = "a single number is expected. Sum over the parameters: jnp.sum(...)."
+        raise ModelError(f"log_prior returned {describe_shape(prior)}; {hint}")
     if not (jnp.issubdtype(prior.dtype, jnp.floating) or jnp.issubdtype(prior.dtype, jnp.integer)):
         hint = "Return log p(theta), for example jnp.where(inside, 0.0, -jnp.inf)."
         raise ModelError(f"log_prior returned a value of type {prior.dtype}; a real number is expected. {hint}")
@@ -155,9 +154,8 @@ def require_one_per_row(values: PyTree, m: int) -> None:
             "expected. Return an array with log f(Y_k|theta) of each row."
         )
     if not jnp.issubdtype(values.dtype, jnp.floating):
-        raise ModelError(
-            f"log_likelihood returned {values.dtype} values; floats are expected. Return values.astype(float)."
-        )
+        hint = "real numbers (floats) are expected. Return log f as floats: values.astype(float)."
+        raise ModelError(f"log_likelihood returned {values.dtype} values; {hint}")
 
 
 def check_labels(model: Model) -> None:

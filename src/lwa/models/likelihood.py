@@ -359,10 +359,8 @@ def add_block(model: Model, total: JaxScores, places: Places[Array], columns: Co
     """Return `total` and what one block of rows adds to it; `mask` is False for rows that only fill the block up."""
     if model.predictors is not None:
         rows = to_rows(columns)
-        values, slopes = (
-            partial(add_up, model.predictors, rows=rows, counted=mask)
-            for add_up in (predictors.sum_values, predictors.sum_gradients)
-        )
+        values = partial(predictors.sum_values, model.predictors, rows=rows, counted=mask)
+        slopes = partial(predictors.sum_gradients, model.predictors, rows=rows, counted=mask)
         found = ScoreSums(values(places.begun), slopes(places.points).astype(jnp.float64), values(places.proposals))
         return jax.tree.map(jnp.add, total, found)
 

@@ -62,8 +62,7 @@ class PythonLikelihood:
         self, theta: Array, rows: PyTree, *, start: int | Array, stop: int | Array, size: int, dtype: FloatType
     ) -> Array:
         """Return Σ ℓ_k over rows `start` to `stop` - 1 of those in memory."""
-        some = jax.tree.map(lambda leaf: np.asarray(leaf)[int(start) : int(stop)], rows)
-        parts = split_into_blocks(some)
+        parts = split_into_blocks(jax.tree.map(lambda leaf: np.asarray(leaf)[int(start) : int(stop)], rows))
         return jnp.asarray(sum(evaluate_rows(self.model, np.asarray(theta), part).sum() for part in parts))
 
     def sum_values(self, thetas: Vectors, batch: PyTree, size: int = 0) -> RowNumbers:
@@ -213,9 +212,8 @@ def find_lengths(function: Function, theta: Vector, directions: Vectors | None =
 
 def find_slopes(function: Function, theta: Vector, steps: Vector) -> Float64[np.ndarray, "m d"]:
     """Return (f(θ + h_i) - f(θ - h_i)) / 2h_i."""
-    moves = np.diag(steps)
     with np.errstate(invalid="ignore"):
-        apart = [function(theta + move) - function(theta - move) for move in moves]
+        apart = [function(theta + move) - function(theta - move) for move in np.diag(steps)]
     return np.stack(apart, axis=-1) / (2.0 * steps)
 
 

@@ -3,6 +3,7 @@
 Their functions are called with NumPy's arrays in float64, one θ at a time, on the thread that called lwa.
 """
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -33,12 +34,7 @@ def call_user[**P, R](function: Callable[P, R], *arguments: P.args, **options: P
 
 def is_users_error(error: BaseException) -> bool:
     """Return whether an error came out of a user's function that `call_user` called."""
-    frames = error.__traceback__
-    while frames is not None:
-        if frames.tb_frame.f_code is call_user.__code__:
-            return True
-        frames = frames.tb_next
-    return False
+    return any(frame.f_code is call_user.__code__ for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def require_terms(values: ArrayLike, m: int) -> NDArray[np.float64]:

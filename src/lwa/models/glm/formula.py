@@ -44,11 +44,10 @@ COMPARISONS: dict[type[ast.cmpop], Callable[..., NDArray[np.bool_]]] = {
 """Comparisons: 1 for rows in which they hold, 0 for others."""
 FORMULA_NAMES = ", ".join([*ROW_FUNCTIONS, *LEARNED])
 MOST_CHARACTERS = 10_000
-"""Longer formulas are refused."""
+MOST_TERMS = 10_000
 MOST_NESTED = 100
 """Deeper nesting would exhaust the stack."""
 FORMULA_EXAMPLE = "Pass 'y ~ a + b', for example."
-MOST_TERMS = 10_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,9 +175,8 @@ def check_expression(node: ast.expr, depth: int = 0) -> None:
                 f"{LEARNED[name]} can be learned only of all that it is a part of. Write {name}(...) around the whole."
             )
         case ast.Call(func=ast.Name(id=name)):
-            raise InputError(
-                f"The formula calls {name!r}, which is not allowed. Valid: {FORMULA_NAMES}. Compute others first."
-            )
+            hint = f"Valid: {FORMULA_NAMES}. Compute anything else as a column of the data first."
+            raise InputError(f"The formula calls {name!r}, which is not allowed. {hint}")
         case _:
             raise InputError(
                 f"{ast.unparse(node)!r} is not part of a formula: columns, numbers, + - * / **, comparisons and "
@@ -201,7 +199,7 @@ def read_level(node: ast.expr) -> Level:
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
             return -value
     raise InputError(
-        f"ref={ast.unparse(node)} in the formula is not a level. Write C(x, ref='some level'), or a bare number."
+        f"ref={ast.unparse(node)} in the formula is not a level. Write C(x, ref='some level'), or an unquoted number."
     )
 
 

@@ -161,10 +161,8 @@ def select_columns(batch: Batch, names: tuple[str, ...]) -> dict[str, np.ndarray
     assert isinstance(batch, dict)
     for name in names:
         if batch[name].ndim != 1:
-            raise InputError(
-                f"Column {name!r} has rows of shape {batch[name].shape[1:]}; one value per row is expected. Pass each "
-                "of its columns under a name of its own."
-            )
+            hint = "one value per row is expected. Pass each of its columns under a name of its own."
+            raise InputError(f"Column {name!r} has rows of shape {batch[name].shape[1:]}; {hint}")
     return {name: batch[name] for name in names}
 
 
@@ -184,9 +182,7 @@ def open_columns(
         if name not in there:
             close = get_close_matches(name, there, n=1)
             guess = f" Did you mean {close[0]!r}?" if close else ""
-            raise DataError(
-                f"The formula names the column {name!r}, which the data do not have.{guess} They have "
-                f"{', '.join(map(repr, there))}."
-            )
+            came = f"The formula names the column {name!r}, which the data do not have"
+            raise DataError(f"{came}.{guess} They have {', '.join(map(repr, there))}.")
     rows, levels = encode_rows(data, names)
     return rows, ColumnLevels(levels)

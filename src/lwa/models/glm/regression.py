@@ -120,9 +120,8 @@ def read_number(option: str, text: object) -> Expression:
 def as_levels(formula: Formula, family: Family) -> Formula:
     """Return the formula with C(...) around the response, if the family is one of levels."""
     if formula.response.learned is not None and family.levels is None:
-        raise InputError(
-            f"The response {formula.response.text!r} cannot use {formula.response.learned}. Pass the column, or log(y)."
-        )
+        came = f"The response {formula.response.text!r} cannot use {formula.response.learned}"
+        raise InputError(f"{came}. Pass the column itself, or log(y), for example.")
     if family.levels != "any" or formula.response.learned == "C":
         return formula
     return replace(formula, response=replace(formula.response, learned="C"))
