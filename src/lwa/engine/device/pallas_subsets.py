@@ -82,8 +82,8 @@ def why_not_in_registers(place: Place, page: SubsetPage, target: Target, kernel:
     n, numbers = place.indices.shape[-1], count_numbers_per_row(place)
     fits = numbers * count_lanes(n) <= MOST_NUMBERS_HELD
     too_large = "" if fits else f"{n} rows of {numbers} numbers do not fit into registers"
-    write = partial(write_out_subset_target, target, kernel, split, place, page.noise)
-    return shared.explain(place.state.theta.shape[-1], too_large, write)
+    d = place.state.theta.shape[-1]
+    return shared.explain(d, too_large, lambda: write_out_subset_target(target, kernel, split, place, page.noise))
 
 
 def draw_up_steps(noise: Noise, tuning: Tuning, target: Target, kernel: MetropolisKernel) -> tuple[Array, Array]:

@@ -105,8 +105,8 @@ def why_not_in_streams(place: Place, page: WindowPage, series: Series, target: T
     """Return why chains cannot be played so, or nothing if they can. Only shapes are looked at."""
     is_long = max(leaf.size for leaf in jax.tree.leaves(series.rows)) >= 2**31
     too_long = "the sequence is too long for short indices" if is_long else ""
-    write = partial(write_out_window_target, target, kernel, place, page, series.rows)
-    return shared.explain(place.state.theta.shape[-1], too_long, write)
+    d = place.state.theta.shape[-1]
+    return shared.explain(d, too_long, lambda: write_out_window_target(target, kernel, place, page, series.rows))
 
 
 class WindowArrays(NamedTuple):
