@@ -53,7 +53,7 @@ class Tape(NamedTuple):
 
     slots: Any  # (k,)  out of range, so ignored, if U did not change
     rows: Columns  # the incoming rows, (*shape, k)
-    noise: Any  # what the kernel asked for
+    noise: Any  # the random numbers of the kernel
     gain: Any  # ()    how strongly this move steers the kernel; 0 once tune has ended
     given: Given | None = None  # what else θ's target needs of U
     counts: Any = None  # (k,)  1/(N q_k) of the incoming rows, if rows are not drawn uniformly

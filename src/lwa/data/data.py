@@ -208,7 +208,7 @@ def is_list_of_series(data: object) -> TypeGuard[Sequence[object]]:
 
 
 def join_list(data: Sequence[object]) -> tuple[Rows, Parts]:
-    """Return the rows of a list of series, one after the other, and where each begins."""
+    """Return the rows of a list of series, one after the other, and the start of each."""
     series = [as_rows(one) for one in data]
     held = [one for one in series if isinstance(one, ArrayRows)]
     if len(held) < len(series):

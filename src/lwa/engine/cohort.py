@@ -92,7 +92,7 @@ class Cohort(Protocol):
         """Continue from a snapshot, which may be another process's."""
 
     def checkpoint(self) -> "CohortState | None":
-        """Return where to go back to if a block fails; None if a failed block leaves no way back."""
+        """Return the snapshot to resume from if a block fails; None if there is none."""
 
     def get_stored_page(self) -> PyTree:
         """Return a page as tapes store it, whose shapes and types others need; None if nothing is written ahead."""
@@ -296,7 +296,7 @@ def restore_cohort(problem: Problem, chains: Sequence[int], held: CohortState, *
 
 
 def warm_up_beside(problem: Problem, chains: int) -> Future[None] | None:
-    """Compile the program for cohorts of so many chains on another thread; if that fails, the run itself reports it.
+    """Compile the program for cohorts of this many chains on another thread; if that fails, the run reports it later.
 
     A model in Python needs no compilation, and a device has another program.
     """
@@ -356,7 +356,7 @@ def copy_to_device(leaf: Array) -> Array:
 
 
 def make_blank_page(problem: Problem, state: State, moves: int) -> Draw:
-    """Return room for the draws of so many moves: zeros of NumPy, since JAX would compile a program for every shape."""
+    """Return room for the draws of some moves: zeros of NumPy, since JAX would compile a program for every shape."""
     shape = (moves, len(state.theta))
     extra = {name: np.zeros(shape, zero.dtype) for name, zero in problem.kernel.extra().items()}
     info = MoveInfo(np.zeros(shape), np.zeros(shape, bool), np.zeros(shape, bool), np.zeros(shape, np.int32), extra)

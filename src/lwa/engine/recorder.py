@@ -128,7 +128,7 @@ class Recorder:
         jax.tree.map(lambda own, new: own.__setitem__((chain, place), new), self.buffer, draws)
 
     def _make_room(self, needed: int, like: Kept) -> None:
-        """Make room for so many draws per chain of the types of these, `(draws, ...)`."""
+        """Make room for `needed` draws per chain, of the shapes and types of `like`, `(draws, ...)`."""
         there = 0 if self.buffer is None else self.buffer.lp.shape[1]
         if needed <= there:
             return
@@ -149,7 +149,7 @@ class Recorder:
         return self.count - self.taken
 
     def count_missing(self, draws: int) -> int:
-        """Return the transitions until every chain has so many draws; they take at least as many θ moves."""
+        """Return the transitions until every chain has `draws` draws; they take at least as many θ moves."""
         done = int((self.counts * self.thinning + self.open[3]).min())
         return draws * self.thinning - done  # in Python's integers: an unlimited number of draws would overflow others
 

@@ -8,6 +8,6 @@ type CohortKind = type[SubsetsOnDevice] | type[WindowsOnDevice]
 
 
 def choose_cohort_kind(problem: Problem, chains: int) -> CohortKind | None:
-    """Return what plays so many chains on the device; None if the host does."""
+    """Return the kind of cohort that plays these chains on the device; None if the host plays them."""
     kinds: tuple[CohortKind, ...] = (SubsetsOnDevice, WindowsOnDevice)
     return next((kind for kind in kinds if kind.suits(problem, chains)), None)

@@ -58,7 +58,7 @@ def is_playable(problem: Problem) -> bool:
 
 
 def count_device_proposals(subsets: Chain, move_bytes: float, reads: int, chains: int) -> int:
-    """Return the proposals per page, for moves that take so many bytes and read so many rows: a power of two moves."""
+    """Return the proposals per page from the bytes and the rows read per move; a page has a power of two moves."""
     room = min(min(device_memory(), 2.0**37) * PAGE_SHARE / move_bytes, PAGE_READS / reads) / chains
     moves = int(np.clip(1 << (max(1, int(room)).bit_length() - 1), ADAPT_EVERY, MOST_MOVES))
     return max(1, moves // subsets.move.every)
@@ -159,7 +159,7 @@ class DeviceCohort(ABC):
             return None
         try:
             self.place, played = play(jax.default_backend() == "cpu")  # only tests play on a CPU
-        except Exception as error:  # its compiler may fail where XLA's does not
+        except Exception as error:  # its compiler may fail although XLA's does not
             if out_of_memory(error) or jax.tree.leaves(self.place)[0].is_deleted():
                 raise
             self.reason = f"{type(error).__name__}: {str(error)[:200]}"

@@ -18,7 +18,7 @@ from lwa.targets.target import Target, Terms
 MOST_PARAMETERS = 32
 """Each is written out several times over, and a program of many parameters takes long to compile."""
 PLATFORMS = ("cpu", "gpu", "cuda", "rocm")
-"""Where programs are compiled by Triton; on a CPU, where tests run them, they are interpreted."""
+"""Platforms on which Triton compiles programs; on a CPU, where only tests run them, they are interpreted."""
 
 type Refs = PyTree
 """References to arrays inside a Pallas program, in a tree like the arrays'."""
@@ -47,7 +47,7 @@ def find_steps(start: int | Array, stop: int | Array, every: int) -> Int32[Array
 
 
 def locate_step(s: Array, every: int) -> When:
-    """Return where a step is in its page."""
+    """Return the place of a step in its page."""
     transition, moves_since = s // (every + 1), s % (every + 1)
     return When(transition, moves_since == 0, transition * every + jnp.maximum(moves_since - 1, 0))
 
@@ -118,7 +118,7 @@ def run_programs(
     program: Callable[..., None], name: str, *, programs: int, own: PyTree, common: PyTree, out: PyTree,
     give: Callable[[Array], pl.BlockSpec], warps: int, interpret: bool, aliases: Mapping[int, int] | None = None
 ) -> PyTree:  # fmt: skip
-    """Run a Pallas program so many times; `give` gives each its part of what is its own, `common` is for all.
+    """Run `programs` instances of a Pallas program; `give` selects the part of `own` for each, all see `common`.
 
     Return what the programs write, in a tree like `out`, which has the shapes and types.
     """

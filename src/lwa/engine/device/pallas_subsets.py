@@ -51,7 +51,7 @@ def count_lanes(n: int) -> int:
 
 
 def count_warps(numbers: int) -> int:
-    """Return how many warps a program gets that holds so many numbers."""
+    """Return the number of warps for a program that holds this many numbers."""
     return min(16, 1 << max(0, (-(-numbers // (32 * NUMBERS_PER_THREAD)) - 1).bit_length()))
 
 

@@ -4,7 +4,7 @@ A kernel on a GPU holds the rows of a subset as lanes: one vector of n entries f
 user wrote for arrays (`x @ beta`, slices, sums over columns) is taken apart into operations on single numbers, each of
 which is either the same for all rows, as an entry of θ is, or one vector of lanes. Shapes are resolved while tracing,
 so nothing of them is left in the program. Loops of unknown length, sorting, and tables looked up by a row's code are
-not written out: `NotInLanes` says so, and such models run as ordinary JAX programs.
+not written out: they raise `NotInLanes`, and such models run as ordinary JAX programs.
 """
 
 from collections.abc import Callable, Sequence

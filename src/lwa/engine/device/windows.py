@@ -1,7 +1,7 @@
 """Windows of a sequence on the device: the sequence lies there once, and a window is where it begins.
 
-What the target needs to know of a window besides its rows is the difference of two running sums. So a page of
-transitions is walked, and what is known of its windows is found, before θ moves.
+What the target needs of a window besides its rows is the difference of two running sums. So a page of transitions is
+walked, and these differences are computed, before θ moves.
 """
 
 from collections.abc import Sequence
@@ -91,7 +91,7 @@ class WindowsOnDevice(DeviceCohort):
         return self.begun if self.moves % self.problem.page else self.place.indices
 
     def _locate(self, x: Array) -> tuple[Span, Given | None]:
-        """Return where windows lie, and what the target needs to know of them."""
+        """Return the spans of windows, and what the target needs of them besides their rows."""
         span, sums = locate_windows(x, self.series, n=self.n, lead_in=self.length - self.n)
         return span, find_given(self.calibration, sums, self.problem.dtype)
 
@@ -142,7 +142,7 @@ def require_recursion(problem: Problem) -> None:
 
 
 def find_given(calibration: Calibration | None, sums: Array | None, dtype: Precision) -> Given | None:
-    """Return what the target needs to know of windows with these sums, of which curvature comes last."""
+    """Return what the target needs of windows with these sums, whose last entries are curvatures."""
     if calibration is None or sums is None:
         return None
     return as_held(calibration.given(sums[..., : calibration.width]), dtype)
