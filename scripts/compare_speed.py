@@ -1,11 +1,11 @@
 """Compare the speed of two source trees of lwa, in one run: what a move costs, and `import lwa`.
 
     git worktree add /somewhere/old COMMIT
-    python scripts/compare_speed.py /somewhere/old/src src      # about four minutes; exit code 1 if a ratio exceeds 1.05
+    python scripts/compare_speed.py /somewhere/old/src src  # about four minutes; exit code 1 if a ratio exceeds 1.05
 
-Runs of both trees alternate, each in a fresh process, since machines are noisy; ratios are of the fastest runs. A move is
-that of `benchmarks/step_cost.py`: logistic regression, N = 10⁶, d = 10, 8 chains, microseconds per move and chain at the
-margin (a long run minus a short one), by the paper's target and by the default. The default is timed as a whole too.
+Runs of both trees alternate, each in a fresh process, since machines are noisy; ratios are of the fastest runs. A move
+is that of `benchmarks/step_cost.py`: logistic regression, N = 10⁶, d = 10, 8 chains, microseconds per move and chain at
+the margin (a long run minus a short one), by the paper's target and by the default, which is timed as a whole too.
 """
 
 import argparse

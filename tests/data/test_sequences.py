@@ -426,6 +426,6 @@ def test_without_transport_a_short_lead_in_is_told():
     y = arma_series(20_000, [0.5], [0.95])
     with pytest.warns(lwa.LwaWarning, match=r"lead_in=0 is shorter than the model remembers.*Pass lead_in=\d+"):
         lwa.sample(
-            lwa.arma(1, 1), y, subset_size=500, subset_move=Window(lead_in=0), target=Calibrated(transport=False), draws=20, tune=50,
-            chains=2, seed=1, progress=False,
+            lwa.arma(1, 1), y, subset_size=500, subset_move=Window(lead_in=0), target=Calibrated(transport=False),
+            draws=20, tune=50, chains=2, seed=1, progress=False,
         )  # fmt: skip

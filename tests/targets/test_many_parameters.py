@@ -105,4 +105,6 @@ def test_the_choice():
 def test_where_it_is_not_there_it_is_refused(model, words):
     y = np.random.default_rng(1).normal(size=200)
     with pytest.raises(lwa.InputError, match=f"second_order' is not available for .*{words}"):
-        lwa.sample(model, y, subset_size=50, draws=5, tune=5, target=Calibrated(transport="second_order"), progress=False)
+        lwa.sample(
+            model, y, subset_size=50, draws=5, tune=5, target=Calibrated(transport="second_order"), progress=False
+        )

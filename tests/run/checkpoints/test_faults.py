@@ -395,7 +395,9 @@ def test_a_file_that_shrinks_under_a_run_is_noticed_and_the_run_goes_on_once_it_
     )  # fmt: skip
     try:
         until = time.monotonic() + 120
-        while not any(one is not None and one.head["stream"]["draws"] for one, _ in generations.read_generations(folder)):
+        while not any(
+            one is not None and one.head["stream"]["draws"] for one, _ in generations.read_generations(folder)
+        ):
             assert process.poll() is None, process.communicate()[1]
             assert time.monotonic() < until
             time.sleep(0.1)

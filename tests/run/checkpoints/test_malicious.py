@@ -208,7 +208,9 @@ def test_a_segment_that_promises_more_than_there_is(run):
         lwa.load(run)
 
 
-@pytest.mark.parametrize("name", ["draws.rows", "state.partial", "manifest.json.partial", "state-00000009.lwa", ".lock"])
+@pytest.mark.parametrize(
+    "name", ["draws.rows", "state.partial", "manifest.json.partial", "state-00000009.lwa", ".lock"]
+)
 def test_a_link_is_not_written_through(name, run, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     (run / name).unlink(missing_ok=True)
