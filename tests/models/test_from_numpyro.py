@@ -420,7 +420,7 @@ def takes_more(y, missing):
         (discrete, ["'z' is a discrete latent variable", "MixtureSameFamily"]),
         (counts_its_groups, ["ConcretizationTypeError", "int(group.max())", "constants={'groups': 7}"]),
         (branches, ["TracerBoolConversionError", "y.mean() > 0", "without Python branches"]),
-        (centred, ["changes with the rows that it comes with", "as a constant"]),
+        (centred, ["changes with the rows beside it", "as a constant"]),
         (empirical, ["a prior, a factor or a potential depends on data", "as a constant"]),
         (as_long_as_data, ["'z' has the shape (40,) with all rows, (5,) with a few and (1,) with one"]),
         (leaning_support, ["support of 'mu' depends on other latent", "scale * u"]),

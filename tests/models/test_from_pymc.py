@@ -240,7 +240,7 @@ def leaning_support():
         (covariates_outside, ["any number of rows", "into pm.Data"]),
         (two_lengths, ["different numbers of rows: {'observed': 40, 'others': 7}"]),
         (one_for_each_row, ["'z' has an entry for each row", "integrate it out"]),
-        (centred, ["changes with the rows that it comes with"]),
+        (centred, ["changes with the rows beside it"]),
         (leaning_support, ["The support of 'mu' depends on 'top'", "scale * u"]),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

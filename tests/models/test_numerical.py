@@ -37,7 +37,7 @@ def test_derivatives_of_each_row():
     value, score, bend = LIKELIHOOD.derivatives(BETA, ROWS)
     np.testing.assert_allclose(value, poisson(BETA, ROWS), rtol=1e-12)
     np.testing.assert_allclose(score, SCORES, atol=1e-6)
-    np.testing.assert_allclose(bend, HESSIANS, atol=1e-5)
+    np.testing.assert_allclose(bend, -HESSIANS, atol=1e-5)
     np.testing.assert_array_equal(bend, bend.swapaxes(1, 2))
     np.testing.assert_allclose(LIKELIHOOD.score_steps(BETA, ROWS), SCORES, atol=1e-8)
 

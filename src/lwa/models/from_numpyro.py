@@ -350,7 +350,8 @@ def refuse_numpyro_sites(sites: Sites, plate: str) -> None:
             took = f"The plate {name!r} takes {site['args'][1]} of {site['args'][0]}"
             raise ModelError(f"{took}, but rows are in {plate!r}. Leave its subsample_size out.")
         if site["type"] in ("param", "mutable"):
-            raise ModelError(f"{name!r} is a numpyro.{site['type']}, not a prior. Write numpyro.sample({name!r}, ...).")
+            came = f"{name!r} is a numpyro.{site['type']}, which has no prior"
+            raise ModelError(f"{came}. Give it one: numpyro.sample({name!r}, ...).")
         if not is_latent(site):
             continue
         if is_inside(site, plate):
