@@ -4,7 +4,8 @@
     python scripts/walk.py --calls    # every function, in the order in which it is first entered
 
 A module counts if one of its functions is called between `lwa.sample(...)` and the first move of θ, on any thread:
-the tape that runs ahead and the compilation beside the run included. The model is the README's logistic regression.
+the tape that runs ahead and the compilation beside the run included. Threads race, so a module that only they enter may
+count in one run and not in another; the limit holds with all of them. The model is the README's logistic regression.
 The stages are the functions that `lwa.run.prepare` and `lwa.run.sample` call one after the other.
 """
 
@@ -79,11 +80,11 @@ def main() -> None:
     parser.add_argument("--calls", action="store_true", help="list the functions too")
     given = parser.parse_args()
     model, data = problem()
-    assert verbs.sample is lwa.sample and cohort.LocalCohort  # noqa: PT018
-    walk = Walk()
+    assert cohort.LocalCohort
+    sample, walk = verbs.sample, Walk()  # what `lwa.sample` is once its name is looked up
     threading.setprofile(walk)
     sys.setprofile(walk)
-    lwa.sample(model, data, seed=1, draws=50, tune=64, progress=False)
+    sample(model, data, seed=1, draws=50, tune=64, progress=False)
     sys.setprofile(None)
     threading.setprofile(None)
     for module, functions in walk.functions.items():

@@ -228,7 +228,7 @@ def pack_cohort(cohort: Cohort, name: str, arrays: Arrays) -> dict[str, Any]:
 
 
 def unpack_cohort(cohort: Cohort, name: str, head: dict[str, Any], arrays: Arrays) -> None:
-    """Set a new cohort to what `pack_cohort` wrote; `page_in_store` gives the structure of a tape's pages."""
+    """Set a new cohort to what `pack_cohort` wrote; `get_stored_page` gives the structure of a tape's pages."""
     fresh = cohort.take_snapshot()
     like = (fresh.state, fresh.written.U, fresh.recent, fresh.written.queues)
     state, U, recent, queues = unpack_leaves(name, like, arrays)
