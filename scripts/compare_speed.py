@@ -39,7 +39,7 @@ found = {"import lwa": imported}
 began = time.perf_counter()
 lwa.sample(model, data, seed=1, progress=False)
 found["default run, cold"] = time.perf_counter() - began
-for n, moves in ((100, 60_000), (1000, 20_000)):
+for n, moves in ((100, 60_000), (1000, 60_000)):
     found[f"subposterior, n = {n}"] = margin(n, moves, target="subposterior", epsilon=0.5 / n**0.5)
     found[f"calibrated, n = {n}"] = margin(n, moves)
 print(json.dumps(found))
