@@ -70,7 +70,7 @@ def test_a_duplicate_let_in():
 
 def test_a_stale_log_density_after_a_refresh():
     check_fresh_terms(Swap(2))
-    with planted(Target, "refresh", lambda self, terms, *_: terms):
+    with planted(Target, "refresh", lambda self, terms, *_, **__: terms):
         with pytest.raises(AssertionError):
             check_fresh_terms(Swap(2))
         with pytest.raises(AssertionError):
