@@ -1,11 +1,20 @@
 """What lwa raises and warns of: every message says what came, what is expected and what to type."""
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+type Advice = Mapping[str, Any]
+"""The arguments of `lwa.sample` that a message says to pass; of alternatives, the first."""
 
 
 class LwaError(Exception):
-    """Base of every error that lwa raises on purpose."""
+    """Base of every error that lwa raises on purpose; `advice` holds the arguments that its text says to pass."""
+
+    def __init__(self, *args: object, advice: Advice | None = None) -> None:
+        super().__init__(*args)
+        self.advice: dict[str, Any] = dict(advice or {})
 
 
 class InputError(LwaError, ValueError):
@@ -44,9 +53,18 @@ def one_of(option: str, value: object, valid: list[str]) -> InputError:
 
 
 class LwaWarning(UserWarning):
-    """Something a user should know about their result."""
+    """Something a user should know about their result; `advice` holds the arguments that its text says to pass."""
+
+    def __init__(self, *args: object, advice: Advice | None = None) -> None:
+        super().__init__(*args)
+        self.advice: dict[str, Any] = dict(advice or {})
 
 
-def warn(message: str) -> None:
-    """Warn at the line of the user's own code that called lwa."""
-    warnings.warn(message, LwaWarning, skip_file_prefixes=(str(Path(__file__).parent),))
+def warn(message: str, advice: Advice | None = None) -> None:
+    """Warn at the line of the user's own code that called lwa; `advice` is what the message says to pass."""
+    warnings.warn(LwaWarning(message, advice=advice), skip_file_prefixes=(str(Path(__file__).parent),))
+
+
+def describe_arguments(advice: Advice) -> str:
+    """Return arguments as they are typed: "subset_size=4000, refresh_steps=2"."""
+    return ", ".join(f"{name}={value!r}" for name, value in advice.items())

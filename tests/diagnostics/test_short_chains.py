@@ -49,28 +49,30 @@ def test_a_start_that_is_remembered_is_seen(draws):
     starts = 2 * np.random.default_rng(2).normal(size=SUPERCHAINS)
     values[:, :, 3] += 0.25 * starts[assign_superchains(CHAINS, SUPERCHAINS)][:, None]
     told = describe_remembered_starts(moments(values), SUPERCHAINS, NAMES, 300)
-    assert "Chains still remember where they began: nested R-hat of beta[3] is 1." in told
-    assert told.endswith("Pass tune=600.")
+    assert "Chains still remember where they began: nested R-hat of beta[3] is 1." in str(told)
+    assert str(told).endswith("Pass tune=600.")
+    assert told.advice == {"tune": 600}
 
 
 def test_without_shared_starts_nothing_is_said_of_them():
-    assert describe_remembered_starts(moments(100 * independent(1)), None, NAMES, 1) == ""
-    assert describe_remembered_starts(moments(independent(1)[:16]), 16, NAMES, 1) == ""
+    assert describe_remembered_starts(moments(100 * independent(1)), None, NAMES, 1) is None
+    assert describe_remembered_starts(moments(independent(1)[:16]), 16, NAMES, 1) is None
 
 
 def test_draws_that_span_too_little():
     told = describe_slow_chains(moments(autoregression(0.95, 30)), ["x"], 2, 1000)
-    assert told.startswith("Each chain has 30 draws, and the autocorrelation time of x is about ")
-    assert "draws: too few" in told
-    assert describe_slow_chains(moments(autoregression(0.5, 30)), ["x"], 2, 1000) == ""
+    assert str(told).startswith("Each chain has 30 draws, and the autocorrelation time of x is about ")
+    assert f"draws: too few to have moved through the posterior. Pass draws={told.advice['draws']}, or" in str(told)
+    assert describe_slow_chains(moments(autoregression(0.5, 30)), ["x"], 2, 1000) is None
 
 
 def test_a_tune_that_spans_too_little():
     state = moments(autoregression(0.9, 400))
     told = describe_slow_chains(state, ["x"], 10, 300)
-    assert told.startswith("tune=300 is less than 3 autocorrelation times of x, each about 1")
-    assert describe_slow_chains(state, ["x"], 10, 3000) == ""
-    assert describe_slow_chains(moments(autoregression(0.5, 400)), ["x"], 1, 0) == ""  # of 400 draws it spoils a few
+    assert str(told).startswith("tune=300 is less than 3 autocorrelation times of x, each about 1")
+    assert str(told).endswith(f"Pass tune={told.advice['tune']}.")
+    assert describe_slow_chains(state, ["x"], 10, 3000) is None
+    assert describe_slow_chains(moments(autoregression(0.5, 400)), ["x"], 1, 0) is None  # of 400 draws it spoils a few
 
 
 @pytest.mark.parametrize(("moves", "expected"), [(3, 10), (87, 87), (123, 130), (1999, 2000), (4321, 4400)])

@@ -116,10 +116,12 @@ class Data:
             of = "the data" if len(self.series) == 1 else f"the shortest series (number {which})"
             raise InputError(
                 f"subset_size={n}: a window of {n} steps is longer than {of}, which has {most}. Pass subset_size <= "
-                f"{most}, or leave short series out."
+                f"{most}, or leave short series out.",
+                advice={"subset_size": most},
             )
         raise InputError(
-            f"subset_size={n} exceeds the {most} {self.units_in_words} of the data. Pass subset_size <= {most}."
+            f"subset_size={n} exceeds the {most} {self.units_in_words} of the data. Pass subset_size <= {most}.",
+            advice={"subset_size": most},
         )
 
 

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from scipy.special import fdtri
 
 from lwa.diagnostics.running import ChainMoments, NestedRhat, compute_nested_rhat, effective_draws_from_means
+from lwa.errors import LwaWarning
 
 RHAT_TOLERANCE = 0.004
 """By how much nested R-hat may exceed 1 beyond chance: superchain means are then off by at most √0.008 = 0.09 sd."""
@@ -33,25 +34,29 @@ def rhat_limits(found: NestedRhat, chains: int, superchains: int) -> NDArray[np.
         return np.sqrt(1 + quantile * found.chance / found.within) + RHAT_TOLERANCE
 
 
-def describe_remembered_starts(state: ChainMoments, superchains: int | None, names: Sequence[str], tune: int) -> str:
-    """Return a warning if chains still remember where they began; "" if not, or if no chains shared a start."""
+def describe_remembered_starts(
+    state: ChainMoments, superchains: int | None, names: Sequence[str], tune: int
+) -> LwaWarning | None:
+    """Return a warning if chains still remember where they began; None if not, or if no chains shared a start."""
     chains = len(state.mean)
     if superchains is None or chains < 2 * superchains or int(state.count) == 0:
-        return ""
+        return None
     found = compute_nested_rhat(state, superchains)
     most = rhat_limits(found, chains, superchains)
     worst = int(np.argmax(np.nan_to_num(found.rhat - most, nan=-1.0)))
     if not found.rhat[worst] > most[worst]:
-        return ""
-    return (
+        return None
+    longer = round_up(max(100, 2 * tune))
+    return LwaWarning(
         f"Chains still remember where they began: nested R-hat of {names[worst]} is {found.rhat[worst]:.4g}, over "
         f"{superchains} groups of chains that share a start; at most {most[worst]:.3f} is expected. "
-        f"Pass tune={round_up(max(100, 2 * tune))}."
+        f"Pass tune={longer}.",
+        advice={"tune": longer},
     )
 
 
-def describe_slow_chains(state: ChainMoments, names: Sequence[str], thinning: int, tune: int) -> str:
-    """Return a warning if chains, or the tune of short ones, span too few autocorrelation times; else "".
+def describe_slow_chains(state: ChainMoments, names: Sequence[str], thinning: int, tune: int) -> LwaWarning | None:
+    """Return a warning if chains, or the tune of short ones, span too few autocorrelation times.
 
     τ = draws · chains / ESS, in draws, with ESS from the variance of chain means. This is a lower bound: a chain never
     seems to remember for longer than it is.
@@ -59,22 +64,25 @@ def describe_slow_chains(state: ChainMoments, names: Sequence[str], thinning: in
     chains, count = len(state.mean), int(state.count)
     worth, error = effective_draws_from_means(state)
     if chains < 2 or count < 2 or np.isnan(worth).all():
-        return ""
+        return None
     worst = int(np.nanargmin(worth))
     tau = count * chains / worth[worst] / (1 + 2 * error)  # without what chance may add to it
     if count < FEWEST_TIMES * tau:
-        return (
+        more = round_up(int(np.ceil(4 * FEWEST_TIMES * tau)))
+        return LwaWarning(
             f"Each chain has {count} draws, and the autocorrelation time of {names[worst]} is about {tau:.1f} draws: "
             "too few to have moved through the posterior. "
-            f"Pass draws={round_up(int(np.ceil(4 * FEWEST_TIMES * tau)))}, or thinning="
-            f"{round_up(int(np.ceil(thinning * tau)))}."
+            f"Pass draws={more}, or thinning={round_up(int(np.ceil(thinning * tau)))}.",
+            advice={"draws": more},
         )
     if tune < FEWEST_TIMES * tau * thinning and count < LONG_RUN_TIMES * tau:
-        return (
+        longer = round_up(int(np.ceil(10 * tau * thinning)))
+        return LwaWarning(
             f"tune={tune} is less than {FEWEST_TIMES:.0f} autocorrelation times of {names[worst]}, each about "
-            f"{tau * thinning:.1f} moves. Pass tune={round_up(int(np.ceil(10 * tau * thinning)))}."
+            f"{tau * thinning:.1f} moves. Pass tune={longer}.",
+            advice={"tune": longer},
         )
-    return ""
+    return None
 
 
 def round_up(moves: int) -> int:

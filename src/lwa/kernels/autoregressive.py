@@ -140,7 +140,10 @@ class Autoregressive(MetropolisKernel):
     def init(self, theta: Array, reference: Reference | None) -> Tuning:
         """Return the reference's Gaussian and a walk of its shape; raise if there is no reference."""
         if reference is None:
-            raise InputError("kernel=Autoregressive(...) needs a reference point. Pass target='calibrated' with it.")
+            raise InputError(
+                "kernel=Autoregressive(...) needs a reference point. Pass target='calibrated' with it.",
+                advice={"target": "calibrated"},
+            )
         gaussian = (reference.theta, reference.factor, reference.whitening)
         centre, factor, whitening, share, none = (jnp.asarray(x, theta.dtype) for x in (*gaussian, self.walk, 0.0))
         walk = WALK.init(theta, reference)

@@ -63,7 +63,10 @@ class Independence(MetropolisKernel):
     def init(self, theta: Array, reference: Reference | None) -> Tuning:
         """Return the reference's Gaussian; raise if there is none."""
         if reference is None:
-            raise InputError("kernel=Independence(...) needs a reference point. Pass target='calibrated' with it.")
+            raise InputError(
+                "kernel=Independence(...) needs a reference point. Pass target='calibrated' with it.",
+                advice={"target": "calibrated"},
+            )
         return Tuning(*(jnp.asarray(x, theta.dtype) for x in (reference.theta, reference.factor, reference.whitening)))
 
     def propose(self, noise: Noise, tuning: Tuning, theta: Array) -> tuple[Array, Array]:

@@ -13,7 +13,7 @@ from lwa.diagnostics.short_chains import LONG_RUN_TIMES, describe_remembered_sta
 from lwa.diagnostics.table import name_scalars
 from lwa.engine.problem import Problem
 from lwa.engine.recorder import Kept
-from lwa.errors import warn
+from lwa.errors import LwaWarning, describe_arguments, warn
 from lwa.models.model import Model
 from lwa.result.polish import Polisher
 from lwa.result.result import UNCONSTRAINED_GROUP, Origin, Result, name_free_axis, split_groups
@@ -51,10 +51,10 @@ def conclude(run: Run, outcome: Outcome, seconds: float, stages: Mapping[str, fl
         "infeasible_moves": outcome.infeasible, "stages": dict(stages),  # seconds of each
         "moves_a_second": round(outcome.rate, 1), "keep": "all" if summarised is None else "summary",
         "draws_summarised": summarised, "draws_kept": stats["lp"].shape[1], "superchains": run.superchains,
-        "warnings": [*remarks, *run.warned, *found], "settings": run.record(),
+        "warnings": [*remarks, *run.warned, *map(str, found)], "settings": run.record(),
     }  # fmt: skip
     for remark in found:
-        warn(remark)
+        warn(str(remark), remark.advice)
     dims, coords = label_axes(model)
     return Result(
         posterior=posterior, sample_stats=stats, attributes=attributes, dims=dims, coords=coords,
@@ -136,7 +136,7 @@ def find_transport(problem: Problem) -> bool | str:
     return problem.subsets.calibration is not None and problem.subsets.calibration.frame is not None
 
 
-def find_short_chain_remarks(run: Run, outcome: Outcome, posterior: Mapping[str, NDArray[Any]]) -> list[str]:
+def find_short_chain_remarks(run: Run, outcome: Outcome, posterior: Mapping[str, NDArray[Any]]) -> list[LwaWarning]:
     """Return warnings about many short chains; for few chains, R-hat and effective draws suffice."""
     settings, planned = run.settings, run.plan
     if settings.chains <= MANY_CHAINS or not next(iter(posterior.values())).size:
@@ -150,11 +150,13 @@ def find_short_chain_remarks(run: Run, outcome: Outcome, posterior: Mapping[str,
     # A uniform U begins with its own law, and the calibrated target hardly depends on it; elsewhere θ follows U.
     follows = run.problem.reference is None or run.problem.subsets.statistic.dimension > 0
     if follows and outcome.tuned < planned.renewal < np.inf and outcome.moves < LONG_RUN_TIMES * planned.renewal:
-        remarks.append(
+        longer = round_up(int(np.ceil(planned.renewal)))
+        text = (
             f"tune={outcome.tuned} is less than the {planned.renewal:,.0f} moves in which a subset replaces all its "
             "rows, and theta follows the subset: chains still depend on the rows that they began with. "
-            f"Pass tune={round_up(int(np.ceil(planned.renewal)))}."
+            f"Pass tune={longer}."
         )
+        remarks.append(LwaWarning(text, advice={"tune": longer}))
     return [remark for remark in remarks if remark]
 
 
@@ -171,42 +173,48 @@ def estimate_mode_step(run: Run) -> float:
     return float(np.sqrt(2 * exchanged * N) / n)
 
 
-def find_remarks(run: Run, outcome: Outcome, stats: Mapping[str, NDArray[Any]]) -> list[str]:
+def find_remarks(run: Run, outcome: Outcome, stats: Mapping[str, NDArray[Any]]) -> list[LwaWarning]:
     """Return warnings about the draws."""
-    remarks = []
+    remarks, size = list[LwaWarning](), run.subset_size
     if outcome.stopped:
-        remarks.append(f"Stopped early: {outcome.stopped.removesuffix('.')}.")
+        remarks.append(LwaWarning(f"Stopped early: {outcome.stopped.removesuffix('.')}."))
     if outcome.invalid:
         share = outcome.invalid / max(1, outcome.moves * run.settings.chains)
-        remarks.append(
+        text = (
             f"{outcome.invalid} proposals ({share:.1%}) had a log target that was NaN or +inf and were rejected. "
             "Fix the model there, or give those values log density -inf."
         )
+        remarks.append(LwaWarning(text))
     diverging = stats.get("diverging", np.zeros(0, bool))
     if diverging.any():
-        remarks.append(
+        text = (
             f"Trajectories diverged before {diverging.sum()} of the kept draws ({diverging.mean():.1%}): regions that "
             "need shorter steps are visited too rarely. Pass a larger target_accept to the kernel, or reparametrise "
             "the model."
         )
-    lag, size = estimate_mode_step(run), run.subset_size
-    if lag > 2.0 * run.settings.refresh_steps**0.5:
+        remarks.append(LwaWarning(text))
+    if (lag := estimate_mode_step(run)) > 2.0 * run.settings.refresh_steps**0.5:
         whole = run.problem.subsets.move.replaced(run.problem.subsets.n) == run.problem.subsets.n
-        enough = "" if whole else f"subset_size={int(lag * size / 2) + 1}, "
-        remarks.append(
+        advice = ({} if whole else {"subset_size": int(lag * size / 2) + 1}) | {"refresh_steps": int(lag**2 / 4) + 1}
+        text = (
             f"Each change of the subset moves its mode by about {lag:.0f} posterior sds, faster than theta follows, so "
-            f"the draws lag behind. Pass {enough}refresh_steps={int(lag**2 / 4) + 1} or target='subposterior'."
+            f"the draws lag behind. Pass {describe_arguments(advice)} or target='subposterior'."
         )
+        remarks.append(LwaWarning(text, advice=advice))
     if outcome.furthest > 0.9 * (end := edge(run.problem.target.model.dimension)):
-        remarks.append(
+        text = (
             f"A chain came {outcome.furthest:.0f} posterior sds away from the reference point, where the calibrated "
             f"target ends ({end:.0f}): the posterior has heavy tails or another mode there. Pass target='powered'."
         )
+        remarks.append(LwaWarning(text, advice={"target": "powered"}))
     if outcome.infeasible >= RARELY:
-        remarks.append(
+        text = (
             f"In {outcome.infeasible:.1%} of the moves the subset's curvature was not positive definite and theta held "
-            f"still. Pass subset_size={2 * run.subset_size}."
+            f"still. Pass subset_size={2 * size}."
         )
+        remarks.append(LwaWarning(text, advice={"subset_size": 2 * size}))
     if stats["lp"].size and (rate := float(stats["acceptance_rate"].mean())) < 0.05:
-        remarks.append(f"Only {rate:.1%} of the moves were accepted: the kernel did not adapt. Pass a longer tune.")
+        longer = 4 * max(run.settings.tune, 250)
+        text = f"Only {rate:.1%} of the moves were accepted: the kernel did not adapt. Pass tune={longer}."
+        remarks.append(LwaWarning(text, advice={"tune": longer}))
     return remarks

@@ -16,7 +16,7 @@ from lwa.run.windows import SequenceFacts, build_window_chain
 from lwa.subsets.bandwidth import find_epsilon, find_random_distance
 from lwa.subsets.chain import Chain, SubsetChain
 from lwa.subsets.leverage import Leverage, find_leverage
-from lwa.subsets.moves import Swap
+from lwa.subsets.moves import Fixed, Swap
 from lwa.subsets.tape import count_page_proposals
 from lwa.summaries import AdditiveStatistic, Curvature, SubsetStatistic
 from lwa.targets.calibration import build_expansion, calibrate, is_leverage_needed, takes_second_order
@@ -232,7 +232,8 @@ def require_room(data: Data, settings: Settings) -> None:
         raise InputError(
             f"With {d} parameters, subset_size={n} and {settings.chains} chains, moving subsets would carry "
             f"{size / 2**30:.0f} GiB of curvature along. Pass subset_move=lwa.subsets.Fixed() with "
-            f"subset_size={enough}: one subset per chain, which carries none; fit.polish() corrects what that leaves."
+            f"subset_size={enough}: one subset per chain, which carries none; fit.polish() corrects what that leaves.",
+            advice={"subset_move": Fixed(), "subset_size": enough},
         )
 
 
@@ -242,7 +243,8 @@ def require_definite(distance: NDArray[np.float64], n: int, N: int) -> None:
         enough = min(N, int(np.ceil(n * (worst / 0.5) ** 2)))  # distances fall like 1/√n
         raise InputError(
             f"subset_size={n} is too small for the calibrated target: a subset's curvature differs from that of all "
-            f"rows by {worst:.2g} of it, and must differ by less than 1. Pass subset_size={enough}, or less epsilon."
+            f"rows by {worst:.2g} of it, and must differ by less than 1. Pass subset_size={enough}, or less epsilon.",
+            advice={"subset_size": enough},
         )
 
 
@@ -256,5 +258,5 @@ def warn_of_error(plan: SubsetPlan, settings: Settings) -> list[str]:
         f"With subset_size={n} sds are predicted to be off by {plan.predicted:.0%}: curvature still varies from "
         f"subset to subset. Pass subset_size={enough}, target=lwa.targets.Calibrated(transport=True) or exact=True."
     )
-    warn(remark)
+    warn(remark, advice={"subset_size": enough})
     return [remark]

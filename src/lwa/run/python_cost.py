@@ -29,12 +29,14 @@ def time_python_model(data: Data, settings: Settings, starts: Starts | None, dis
     if settings.precision == "float32":
         raise InputError(
             f"precision='float32', but {model.in_words} and is called with float64 arrays. Pass precision='float64', "
-            "leave it out, or write the model with jax.numpy."
+            "leave it out, or write the model with jax.numpy.",
+            advice={"precision": "float64"},
         )
     if settings.kernel is not None and not isinstance(settings.kernel, MetropolisKernel):
         raise InputError(
             f"kernel={type(settings.kernel).__name__}(...) needs gradients, but {model.in_words}. Pass kernel='auto', "
-            "or lwa.kernels.RandomWalk(), which need none, or write the model with jax.numpy."
+            "or lwa.kernels.RandomWalk(), which need none, or write the model with jax.numpy.",
+            advice={"kernel": "auto"},
         )
     n, d = min(settings.subset_size or SMALLEST_SIZE, data.scored), model.dimension
     seconds = time_call(data, n, starts[0] if starts else model.ravel(model.init))

@@ -69,7 +69,8 @@ class Settings:
         if size is None and not calibrated:
             raise InputError(
                 f"subset_size='auto' needs a target whose error can be predicted, not target={target.name!r}. "
-                "Pass target='calibrated', or subset_size=1000, for example."
+                "Pass target='calibrated', or subset_size=1000, for example.",
+                advice={"target": "calibrated"},
             )
         draws = read_draws(given["draws"], given["budget"])
         if ordered and isinstance(target, Calibrated) and target.leverage is True:
@@ -168,7 +169,9 @@ def read_draws(draws: object, budget: object) -> int | None:
     """Return the draws per chain; None if `"auto"` asks for as many as the budget allows."""
     count = as_count("draws", draws, example=1000)
     if count is None and budget is None:
-        raise InputError("draws='auto' needs a budget. Pass budget='60 s' with it, or draws=1000.")
+        raise InputError(
+            "draws='auto' needs a budget. Pass budget='60 s' with it, or draws=1000.", advice={"budget": "60 s"}
+        )
     return count
 
 

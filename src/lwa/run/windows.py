@@ -1,6 +1,6 @@
 """Windows of a sequence: how long its model remembers, running sums at θ̂, and the chain of windows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -8,7 +8,7 @@ from jaxtyping import Shaped
 
 from lwa.data.data import SEGMENT, Data
 from lwa.data.lead_in import PASS_SHIFT, SequenceMemory, extend_lead_in
-from lwa.errors import warn
+from lwa.errors import LwaWarning, warn
 from lwa.rows.passes import spread_passes
 from lwa.rows.units import Units, build_windows
 from lwa.run.settings import Settings
@@ -76,24 +76,26 @@ def learn_sequence(
 def warn_of_long_memory(facts: SequenceFacts, data: Data, settings: Settings, n: int) -> list[str]:
     """Warn of a model that remembers longer than windows, or segments of a pass, look back; return the warnings."""
     N, options = len(data.rows), settings.calibration
-    asked = settings.subset_move.lead_in if isinstance(settings.subset_move, Window) else "auto"
-    remarks = []
+    move = settings.subset_move if isinstance(settings.subset_move, Window) else Window()
+    remarks = list[LwaWarning]()
     if not facts.memory.forgets(SEGMENT * data.lead_in, N, PASS_SHIFT):
-        remarks.append(
+        text = (
             f"After {data.lead_in:,} steps the model still remembers where it was started, so that sums over all "
             "rows, which are taken over segments, are not those of the whole series. Draws and certificate are of a "
             "posterior that forgets by then: give the parameters that cause so long a memory a prior against it."
         )
+        remarks.append(LwaWarning(text))
     # A transported window's start does not matter: its gradient and curvature are corrected as they are.
     untransported = options is not None and options.transport is False
-    if untransported and not isinstance(asked, str) and asked < (enough := facts.memory.lead_in(n, N)):
-        remarks.append(
-            f"lead_in={asked} is shorter than the model remembers, and with transport=False windows are biased by "
-            f"their start. Pass lead_in={enough}, or 'auto'."
+    if untransported and not isinstance(move.lead_in, str) and move.lead_in < (enough := facts.memory.lead_in(n, N)):
+        text = (
+            f"lead_in={move.lead_in} is shorter than the model remembers, and with transport=False windows are biased "
+            f"by their start. Pass lead_in={enough}, or 'auto'."
         )
+        remarks.append(LwaWarning(text, advice={"subset_move": replace(move, lead_in=enough)}))
     for remark in remarks:
-        warn(remark)
-    return remarks
+        warn(str(remark), remark.advice)
+    return [str(remark) for remark in remarks]
 
 
 def build_window_chain(

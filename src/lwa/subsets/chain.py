@@ -160,7 +160,8 @@ class Chain(ABC):
                 enough = min(2 * enough, self.largest)
             raise InputError(
                 f"subset_size={self.size} is too small for the calibrated target: the curvature of many subsets is not "
-                f"positive definite, so they do not identify all parameters. Pass subset_size={enough}."
+                f"positive definite, so they do not identify all parameters. Pass subset_size={enough}.",
+                advice={"subset_size": enough},
             )
         page, lacking = 0, np.flatnonzero(~self.feasible(U))
         while len(lacking):  # those alone: of thousands of chains some would always lack it

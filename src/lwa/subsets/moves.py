@@ -63,7 +63,8 @@ class Swap(Move):
         """Return k, which must not exceed n."""
         if self.k > n:
             raise InputError(
-                f"Swap({self.k}) exchanges more rows than subset_size={n} has. Pass Swap(k) with k <= {n}."
+                f"Swap({self.k}) exchanges more rows than subset_size={n} has. Pass Swap(k) with k <= {n}.",
+                advice={"subset_move": Swap(n)},
             )
         return self.k
 

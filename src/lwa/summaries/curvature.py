@@ -24,7 +24,10 @@ class Curvature(Summary):
 
     def gather(self) -> Gathering:
         """Refuse to gather: the statistic is computed from the reference, which has made its passes already."""
-        raise InputError("summary=Curvature() needs a reference point. Pass target='calibrated' with it.")
+        raise InputError(
+            "summary=Curvature() needs a reference point. Pass target='calibrated' with it.",
+            advice={"target": "calibrated"},
+        )
 
     def at(self, model: Model, reference: Reference, N: int) -> Statistic:
         """Return the statistic at a reference point."""
