@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from lwa.cli.options import DEFAULT_SUBSET_SIZE, SampleOptions, parse_number_or_auto, parse_whole_or_auto
+from lwa.cli.options import SampleOptions, parse_number_or_auto, parse_whole_or_auto
 from lwa.cli.source import Source
 from lwa.errors import InputError, LwaError, LwaWarning, RunFolderError, Terminated
 from lwa.executors import Executor
@@ -33,8 +33,7 @@ def parse_sample_options(
         draws=parse_whole_or_auto("--draws", draws or ("1000" if budget is None else "auto")),
         subset_size=None if subset_size is None else parse_whole_or_auto("--subset-size", subset_size),
     )  # fmt: skip
-    size = DEFAULT_SUBSET_SIZE if subset_size is None else options["subset_size"]
-    Settings.check(complete_settings(options, subset_size=size), ordered=False)
+    Settings.check(complete_settings(options), ordered=False)
     return options
 
 
@@ -55,8 +54,7 @@ def fit_source(
     """
     with Display(progress, stages) as display:
         model, rows = source.read(progress=display, executor=executor)
-    size = options["subset_size"] or min(DEFAULT_SUBSET_SIZE, len(rows))
-    settings = complete_settings(options, subset_size=size, checkpoint=out)
+    settings = complete_settings(options, checkpoint=out)
     fresh = Fresh({"source": asdict(source), "command": list(command)}, replaces=overwrite)
     with silence_warnings(), Display(progress, stages) as display:
         return run_stages(model, rows, settings, None, progress=display, executor=executor, fresh=fresh)

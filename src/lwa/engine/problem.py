@@ -35,6 +35,10 @@ ROUNDING = 0.25
 """Noise in the log acceptance ratio that float32 may add. It is a function of θ that changes from one float to the
 next, and a posterior sd holds thousands of floats, so moments are not affected. Moves are: one in ten is rejected for
 it, 2 Φ(-0.25/2) = 0.9, while float64 costs a fourth of the time or more."""
+SCANNED, SCANNED_SDS = 12, (1.0, 3.0, 6.0, 12.0, 24.0)
+"""Axes of the Gaussian at θ̂ along which rounding is measured, and how far from it, in sds."""
+UNREACHABLE = -25.0
+"""Log density, relative to θ̂, below which no chain goes."""
 GAUSSIAN = 0.85
 """If at least this share of the Gaussian's proposals is accepted, no kernel is better: a move costs one evaluation."""
 NOT_GAUSSIAN = 0.7
@@ -126,8 +130,7 @@ def build_problem(
     lead_in = count_unit_rows(subsets.rows) - subsets.size if data.ordered else 0
     few = jax.tree.map(lambda leaf: leaf[:PILOTED], first)
     pilot = PilotSubsets(subsets.take(few), subsets.given(few), subsets.counts(few))
-    around = start if reference is None else reference.theta
-    dtype = choose_precision(wishes.precision, target, pilot, subsets.seed, around)
+    dtype = choose_precision(wishes.precision, target, pilot, subsets.seed, start if reference is None else reference)
     kernel, accepted = wishes.kernel, None
     if kernel is None:
         if reference is not None and not data.model.in_python:  # a model in Python is too slow to try
@@ -153,30 +156,65 @@ def move_to_device(problem: Problem, chains: int) -> Problem:
 
 
 def choose_precision(
-    asked: str, target: Target, pilot: PilotSubsets, seed: int, start: Float64[np.ndarray, " d"] | None
+    asked: str, target: Target, pilot: PilotSubsets, seed: int, start: Reference | Float64[np.ndarray, " d"] | None
 ) -> Precision:
     """Return float32 unless the user asked for another precision or rounding would disturb the acceptance ratio.
 
-    The noise is measured: w √(2 Σ_U (ℓ32 - ℓ64)²) near the start, over the pilot's subsets.
+    Rounding is measured on the pilot's subsets near the start, or along each axis of the Gaussian at the reference, as
+    far out as chains may go: a model that is precise at θ̂ need not be so in its tails.
     """
     if target.model.in_python:
         return np.float64
     if asked != "auto":
         return np.float32 if asked == "float32" else np.float64
     rng = generator(seed, Purpose.PRECISION, 0)
-    around = target.model.ravel(target.model.init) if start is None else start
-    theta = around + 0.1 * rng.normal(size=(jax.tree.leaves(pilot.rows)[0].shape[0], len(around)))
+    subsets = jax.tree.leaves(pilot.rows)[0].shape[0]
+    if isinstance(start, Reference):
+        centre = start.theta
+        away = scan_axes(start, rng, subsets)
+    else:
+        centre = target.model.ravel(target.model.init) if start is None else start
+        away = 0.1 * rng.normal(size=(1, subsets, len(centre)))
+    return np.float64 if measure_rounding(target, pilot, centre, away) > ROUNDING else np.float32
 
-    def terms(dtype: Precision) -> NDArray[np.float64]:
+
+def scan_axes(reference: Reference, rng: np.random.Generator, subsets: int) -> Float64[np.ndarray, "times subsets d"]:
+    """Return points along the axes of the Gaussian at θ̂, on which one parameter takes the others with it."""
+    d = len(reference.theta)
+    covariance = reference.factor @ reference.factor.T
+    along = covariance / np.sqrt(np.diag(covariance))[:, None]  # a step of one sd of each parameter
+    some = along if d <= SCANNED else along[rng.choice(d, SCANNED, replace=False)]
+    away = np.concatenate([far * side * some for far in SCANNED_SDS for side in (1.0, -1.0)])
+    return np.resize(away, (-(-len(away) // subsets), subsets, d))
+
+
+def measure_rounding(
+    target: Target, pilot: PilotSubsets, centre: Float64[np.ndarray, " d"], away: Float64[np.ndarray, "times subsets d"]
+) -> float:
+    """Return the largest noise that float32 adds to log ratios of the density at centre + away and at the centre.
+
+    Rows round independently, w √(2 Σ_U (ℓ32 - ℓ64)²), or all alike, so that totals differ. Points at which both
+    precisions have hardly any density do not count.
+    """
+
+    def score(dtype: Precision, delta: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        theta = (centre + delta).astype(dtype)
         columns = to_columns(pilot.rows, dtype, axis=1)
-        found = evaluate(target, theta.astype(dtype), columns, as_held(pilot.given, dtype), pilot.counts)
-        return np.asarray(found.rows, np.float64)
+        found = evaluate(target, theta, columns, as_held(pilot.given, dtype), pilot.counts)
+        return np.asarray(found.rows, np.float64), np.asarray(found.total)
 
-    single, double = terms(np.float32), terms(np.float64)
-    with np.errstate(invalid="ignore"):  # inf - inf if the model is not finite; starts are checked later
-        noise = target.power * np.sqrt(2 * ((single - double) ** 2).sum(-1))
-    noise = noise[np.isfinite(noise)]
-    return np.float64 if len(noise) and noise.max() > ROUNDING else np.float32
+    at_centre = {dtype: score(dtype, np.zeros_like(away[0]))[1] for dtype in (np.float32, np.float64)}
+    worst = 0.0
+    for delta in away:
+        (single, less), (double, more) = score(np.float32, delta), score(np.float64, delta)
+        with np.errstate(invalid="ignore"):  # inf - inf if the model is not finite; starts are checked later
+            ratio, exact = less - at_centre[np.float32], more - at_centre[np.float64]
+            apart = np.sqrt(2 * ((single - double) ** 2).sum(-1)) * target.power
+            noise = np.maximum(apart, np.abs(ratio - exact))
+        visited = np.maximum(np.nan_to_num(ratio, nan=-np.inf), np.nan_to_num(exact, nan=-np.inf)) > UNREACHABLE
+        lost = visited & np.isfinite(more) & ~np.isfinite(less)  # finite in float64 alone
+        worst = max(worst, np.inf if lost.any() else float(noise[visited & np.isfinite(noise)].max(initial=0.0)))
+    return worst
 
 
 def predict_acceptance(target: Target, pilot: PilotSubsets, reference: Reference, seed: int) -> float:

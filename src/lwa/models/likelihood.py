@@ -204,6 +204,11 @@ class JaxLikelihood:
         found, most = sizes_along(self.model, theta, jax.tree.map(to_float64, repeat_to(batch, size)), factor)
         return np.asarray(found)[:rows], np.asarray(most)[:rows]
 
+    def expand_rows(self, theta: Vector, away: Vectors, batch: PyTree, size: int) -> Float64[np.ndarray, "points m"]:
+        """Return T_k(δ) = ℓ_k(θ+δ) - its expansion to second order at θ, for δ and -δ of each in `away`."""
+        rows = len(jax.tree.leaves(batch)[0])
+        return np.asarray(row_remainders(self.model, theta, away, fill_up(batch, size, np.float64)[0]))[:, :rows]
+
     def fill(self, batch: PyTree, size: int) -> PyTree:
         """Return a batch repeated until it has `size` rows."""
         return repeat_to(batch, size)
@@ -329,6 +334,23 @@ def sizes_along(model: Model, theta: Array, batch: PyTree, factor: Array) -> tup
     directions = (factor.T, jnp.arange(factor.shape[1]))
     total, _, most = jax.lax.scan(add, (zero, zero, jnp.zeros(zero.shape, int)), directions)[0]
     return total, most
+
+
+@partial(jax.jit, static_argnames=("model",))
+def row_remainders(model: Model, theta: Array, away: Array, columns: Columns) -> Array:
+    """Return T_k(δ) for every δ in `away`, then T_k(-δ), `(2P, m)`; both share two derivatives along δ."""
+    if model.predictors is not None:
+        return predictors.expand_terms(model.predictors, theta, away, to_rows(columns))
+
+    def terms(at: Array) -> Array:
+        return model.log_likelihood_at(at, columns)
+
+    def expand(delta: Array) -> tuple[Array, Array]:
+        (value, slope), (_, bend) = jax.jvp(lambda at: jax.jvp(terms, (at,), (delta,)), (theta,), (delta,))
+        even = value + bend / 2
+        return terms(theta + delta) - even - slope, terms(theta - delta) - even + slope
+
+    return jnp.concatenate(jax.vmap(expand)(away))
 
 
 @partial(jax.jit, static_argnames=("model",))

@@ -56,6 +56,19 @@ def lay_side_by_side(predictors: Predictors, thetas: Array, rows: PyTree) -> tup
     return predictors.at(thetas.T, rows), jax.tree.map(lambda leaf: leaf[..., None], rows)
 
 
+def expand_terms(predictors: Predictors, theta: Array, away: Array, rows: PyTree) -> Array:
+    """Return T_k(δ), ℓ_k(θ+δ) less its expansion to second order, for every δ in `away`, then for -δ: `(2P, n)`."""
+    z, wide = lay_side_by_side(predictors, jnp.broadcast_to(theta, away.shape), rows)
+    along = lay_side_by_side(predictors, theta + away, rows)[0] - z
+
+    def terms(z: Array) -> Array:
+        return predictors.terms(z, wide)
+
+    (value, slope), (_, bend) = jax.jvp(lambda at: jax.jvp(terms, (at,), (along,)), (z,), (along,))
+    even = value + bend / 2
+    return jnp.concatenate([(terms(z + along) - even - slope).T, (terms(z - along) - even + slope).T])
+
+
 def sum_values(predictors: Predictors, thetas: Array, *, rows: PyTree, counted: Array) -> Array:
     """Return Σ ℓ_k at many θ, `(M,)`, over the rows that are counted, in float64."""
     z, wide = lay_side_by_side(predictors, thetas, rows)

@@ -1,5 +1,6 @@
-"""Predict the error of sds with subsets of n rows from pilot subsets, before θ moves."""
+"""Predict the error of draws with subsets of n rows, before θ moves."""
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -11,14 +12,24 @@ from numpy.typing import NDArray
 from lwa.algorithm import Subset
 from lwa.backend.random import Purpose, generator
 from lwa.engine.host_loop import evaluate_on_host
+from lwa.models.likelihood import block_size, find_likelihood, split_into_blocks
 from lwa.models.model import Model
 from lwa.rows import Rows
+from lwa.rows.passes import count_unit_rows
 from lwa.rows.slots import to_columns
 from lwa.subsets.chain import Chain
+from lwa.subsets.influence import DECISIVE, Influence
 from lwa.targets.reference import Reference, compute_log_posterior
+from lwa.targets.remainder import PAIRS
 from lwa.targets.target import Target
 
 PILOT_PAIRS = 64
+POOLED_ROWS, FEWEST_POOLED = 4096, 256
+"""Rows that stand for all rows in a prediction, and the smallest number of units."""
+LARGEST_VARIANCE = 50.0
+"""The largest v that is told apart: the prediction is then far above any tolerance."""
+DENSITY = 0.4
+"""Density of a Gaussian at its mean, per sd: an error of the distribution function, divided by it, is one in sds."""
 
 
 def predict_excess_sd(chain: Chain, reference: Reference, subsets: list[Subset]) -> float | None:
@@ -38,6 +49,76 @@ def predict_excess_sd(chain: Chain, reference: Reference, subsets: list[Subset])
     spread = np.linalg.inv(np.eye(d) + bend).mean(0)
     ratio = np.sqrt(((factor @ spread) * factor).sum(1) / (factor**2).sum(1))
     return float(np.abs(ratio - 1.0).max())
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Rows drawn by influence, and T_k of each at points of the Gaussian at θ̂, in antithetic pairs."""
+
+    N: int
+    rows: NDArray[np.int64]  # (m,)
+    weight: NDArray[np.float64]  # (m,)  rows that each stands for
+    terms: NDArray[np.float64]  # (points, m)  T_k(δ)
+    away: NDArray[np.float64]  # (points, d)  δ in units of the parameters' own sds at θ̂
+    log_ratio: NDArray[np.float64]  # (points,)  log π - log G, up to a constant
+
+    def vary(self, n: int, influence: Influence | None) -> NDArray[np.float64]:
+        """Return v(δ), the variance of the log target over subsets of n rows."""
+        stands_for = self.N / n * (np.ones(len(self.rows)) if influence is None else influence.counts(self.rows))
+        return (self.weight * np.maximum(0.0, stands_for - 1.0) * self.terms**2).sum(1)
+
+    def predict_error(self, n: int, influence: Influence | None) -> float:
+        """Return the predicted error of draws: of means in sds, of sds relative, of quantiles in sds, the largest.
+
+        Draws follow π exp(v/2); moments of both are means over the same points, so that their noise cancels.
+        """
+        right = normalise(self.log_ratio)
+        drawn = normalise(self.log_ratio + 0.5 * np.minimum(self.vary(n, influence), LARGEST_VARIANCE))
+        (mean, sd), (far, wide) = (find_moments(self.away, weight) for weight in (right, drawn))
+        order = np.argsort(self.away, axis=0)
+        gap = np.abs(np.cumsum((drawn - right)[order], axis=0)).max()
+        errors = (np.abs(far - mean) / sd, np.abs(wide / sd - 1.0), np.array([gap / DENSITY]))
+        return float(max(one.max() for one in errors))
+
+
+def normalise(log_weight: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return weights that add up to one along the last axis."""
+    weight = np.exp(log_weight - log_weight.max(-1, keepdims=True))
+    return weight / weight.sum(-1, keepdims=True)
+
+
+def find_moments(away: NDArray[np.float64], weight: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+    """Return weighted means and sds of each parameter."""
+    mean = weight @ away
+    return mean, np.sqrt(np.maximum(weight @ away**2 - mean**2, 0.0))
+
+
+def gather_pool(model: Model, rows: Rows, reference: Reference, influence: Influence, seed: int) -> Pool:
+    """Draw rows by influence, and expand them at points of the Gaussian at θ̂."""
+    N, d = len(rows), model.dimension
+    count = min(N, max(FEWEST_POOLED, POOLED_ROWS // count_unit_rows(rows)))
+    if count == N:
+        drawn, weight = np.arange(N), np.ones(N)
+    else:
+        chosen = influence.cut(count)
+        drawn = np.sort(chosen.draw(generator(seed, Purpose.PREDICTION, 3), np.arange(count)))
+        weight = N / count * chosen.counts(drawn)
+    pairs = generator(seed, Purpose.PREDICTION, 4).normal(size=(-(-PILOT_PAIRS // PAIRS) * PAIRS, d))
+    likelihood, size = find_likelihood(model), block_size(rows)
+    blocks = split_into_blocks(rows.take(drawn))
+    terms, z = list[NDArray[np.float64]](), list[NDArray[np.float64]]()
+    for some in pairs.reshape(-1, PAIRS, d):  # as many as the program for all rows takes
+        found = [likelihood.expand_rows(reference.theta, some @ reference.factor.T, block, size) for block in blocks]
+        terms.append(np.concatenate(found, axis=1))
+        z += [some, -some]
+    points, remainders = np.concatenate(z), np.concatenate(terms)
+    remainders = np.where(np.isfinite(remainders), remainders, -DECISIVE)
+    away = points @ reference.factor.T
+    prior = likelihood.compute_log_priors(reference.theta + away) + away @ reference.gradient
+    bend = 0.5 * np.einsum("pi,ij,pj->p", away, reference.prior_curvature, away)
+    log_ratio = remainders @ weight + prior + bend
+    sds = np.sqrt((reference.factor**2).sum(1))
+    return Pool(N, drawn, weight, remainders, away / sds, np.where(np.isfinite(log_ratio), log_ratio, -np.inf))
 
 
 class Scored(NamedTuple):
@@ -66,9 +147,7 @@ def predict_error(chain: Chain, target: Target, U: Subset, reference: Reference,
     gaussian = -0.5 * (scored.z**2).sum(1)
 
     def weights(log_density: NDArray[np.float64]) -> NDArray[np.float64]:
-        log = log_density - gaussian
-        weight = np.exp(log - log.max(-1, keepdims=True))
-        return weight / weight.sum(-1, keepdims=True)
+        return normalise(log_density - gaussian)
 
     def sd(weight: NDArray[np.float64]) -> NDArray[np.float64]:
         away = scored.z @ reference.factor.T

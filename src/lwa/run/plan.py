@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from lwa.algorithm import Subset
 from lwa.data.data import Data
 from lwa.errors import InputError, warn
+from lwa.run.design import Design, Designer, prefers_second_order
 from lwa.run.pilot import predict_error, predict_excess_sd, score_points
 from lwa.run.settings import Settings
 from lwa.run.windows import SequenceFacts, build_window_chain
@@ -19,7 +20,7 @@ from lwa.subsets.leverage import Leverage, find_leverage
 from lwa.subsets.moves import Fixed, Swap
 from lwa.subsets.tape import count_page_proposals
 from lwa.summaries import AdditiveStatistic, Curvature, SubsetStatistic
-from lwa.targets.calibration import build_expansion, calibrate, is_leverage_needed, takes_second_order
+from lwa.targets.calibration import build_expansion, calibrate
 from lwa.targets.reference import Reference
 from lwa.targets.target import Target
 
@@ -86,17 +87,19 @@ class Planner:
     reference: Reference | None
     facts: SequenceFacts | None
 
-    def build_chain(self, n: int, leverage: Leverage | None) -> Chain:
-        """Return the chain of subsets of size n, ε apart."""
+    def build_chain(self, design: Design) -> Chain:
+        """Return the chain of subsets of a design, ε apart."""
         data, settings, statistic, reference = self.data, self.settings, self.statistic, self.reference
         if data.ordered:
-            return build_window_chain(data, settings, n, statistic, reference=reference, facts=self.facts, every=EVERY)
+            return build_window_chain(
+                data, settings, design.n, statistic, reference=reference, facts=self.facts, every=EVERY
+            )
         additive = cast(AdditiveStatistic, statistic)  # of rows or groups, which add up
-        return build_subset_chain(data, settings, n, additive, reference=reference, leverage=leverage)
+        return build_subset_chain(data, settings, design, additive, reference=reference)
 
-    def try_size(self, n: int, leverage: Leverage | None, cohorts: Sequence[list[int]]) -> SubsetPlan:
-        """Find ε if it was not given, burn every cohort's subsets in, and return the plan for size n."""
-        chain = self.build_chain(n, leverage)
+    def try_design(self, design: Design, cohorts: Sequence[list[int]]) -> SubsetPlan:
+        """Find ε if it was not given, burn every cohort's subsets in, and return the plan."""
+        chain = self.build_chain(design)
         if self.settings.epsilon is None:
             chain = chain.with_epsilon(find_epsilon(chain) if chain.weighs else np.inf)
         firsts, rates = [], []
@@ -106,24 +109,14 @@ class Planner:
                 require_definite(np.asarray(U.distance), chain.n, len(chain.rows))
             firsts.append((chains, chain.move_until_feasible(U, chains)))
             rates.append(rate)
-        predicted = None
+        predicted = design.predicted
         if np.isfinite(chain.reach) and self.reference is not None:
             predicted = predict_excess_sd(chain, self.reference, [U for _, U in firsts])
         return SubsetPlan(
-            subsets=chain, target=build_target(self.data, self.settings, n, self.reference), firsts=firsts,
+            subsets=chain, target=build_target(self.data, self.settings, design, self.reference), firsts=firsts,
             refresh_rate=float(np.mean(rates)), predicted=predicted,
             random_distance=find_random_distance(chain) if chain.statistic.dimension else None,
         )  # fmt: skip
-
-    def find_leverage(self, n: int) -> Leverage | None:
-        """Return q if it is asked for, or if uniform subsets of size n miss a direction."""
-        options, data, reference = self.settings.calibration, self.data, self.reference
-        if options is None or reference is None or data.ordered or options.leverage is False:
-            return None
-        seed = self.settings.seed
-        if options.leverage is True or is_leverage_needed(data.model, data.full, n, reference, seed):
-            return find_leverage(data.model, data.full, reference)
-        return None
 
 
 def plan_subsets(
@@ -132,21 +125,22 @@ def plan_subsets(
 ) -> SubsetPlan:  # fmt: skip
     """Return how subsets move, for chains in these cohorts; a budget bounds n by `rows_per_second` of passes."""
     planner = Planner(data, settings, statistic, reference, facts)
+    designer = Designer(data, settings, reference)
     if settings.subset_size is not None:
-        return planner.try_size(settings.subset_size, planner.find_leverage(settings.subset_size), cohorts)
+        design = designer.choose(settings.subset_size)
+        return planner.try_design(designer.enlarge(design) if settings.grows else design, cohorts)
     assert reference is not None
     assert settings.calibration is not None
     scored = score_points(data.model, data.full, reference, settings.seed)
-    leverage: Leverage | None = None
     for n, last in list_sizes(data, settings, rows_per_second):
         try:
-            leverage = leverage or planner.find_leverage(n)
-            pilot = planner.try_size(n, leverage, [list(PILOT_CHAINS)])
+            design = designer.choose(n)
+            pilot = planner.try_design(design, [list(PILOT_CHAINS)])
             error = pilot.predicted
-            if error is None:
+            if error is None or not design.second_order:
                 error = predict_error(pilot.subsets, pilot.target, pilot.firsts[0][1], reference, scored)
             if error <= settings.calibration.tolerance or last:
-                return replace(planner.try_size(n, leverage, cohorts), predicted=error)
+                return replace(planner.try_design(design, cohorts), predicted=error)
         except InputError:  # so few rows cannot work at all
             if last:
                 raise
@@ -156,7 +150,7 @@ def plan_subsets(
 def list_sizes(data: Data, settings: Settings, rows_per_second: float) -> Iterator[tuple[int, bool]]:
     """Yield growing subset sizes, each with whether it is the largest that data, budget and memory allow."""
     d = data.model.dimension
-    carried = not (data.ordered or is_second_order(data, settings))
+    carried = not (data.ordered or prefers_second_order(data, settings))
     room = LARGEST_CARRIED / (4 * d * (d + 3) * settings.chains) if carried else np.inf
     n = min(SMALLEST_SIZE, data.available)
     most = max(n, int(min(data.available, count_affordable_rows(settings, data.available, rows_per_second), room)))
@@ -173,36 +167,27 @@ def count_affordable_rows(settings: Settings, N: int, rows_per_second: float) ->
     return max(1.0, min(N, affordable))
 
 
-def is_second_order(data: Data, settings: Settings) -> bool:
-    """Return whether the target takes the curvature of all rows for U's, so that U need not be transported."""
-    options, model = settings.calibration, data.model
-    if options is None or data.ordered or model.in_python:
-        return False
-    return takes_second_order(options.transport, model.dimension, informed=settings.summary is not None)
-
-
-def build_target(data: Data, settings: Settings, n: int, reference: Reference | None) -> Target:
-    """Return the target of θ given subsets of size n."""
-    second_order = is_second_order(data, settings)
-    expansion = None if reference is None else build_expansion(reference, second_order=second_order)
-    return Target(data.model, settings.target.power(n, data.scored), expansion)
+def build_target(data: Data, settings: Settings, design: Design, reference: Reference | None) -> Target:
+    """Return the target of θ given subsets of a design."""
+    expansion = None if reference is None else build_expansion(reference, second_order=design.second_order)
+    return Target(data.model, settings.target.power(design.n, data.scored), expansion)
 
 
 def build_subset_chain(
-    data: Data, settings: Settings, n: int, statistic: AdditiveStatistic, *, reference: Reference | None,
-    leverage: Leverage | None,
-) -> SubsetChain:  # fmt: skip
+    data: Data, settings: Settings, design: Design, statistic: AdditiveStatistic, *, reference: Reference | None
+) -> SubsetChain:
     """Return the chain of subsets of n rows or groups, ε apart."""
-    calibration, reach, N = None, np.inf, len(data.full)
+    calibration, reach, n, N = None, np.inf, design.n, len(data.full)
     move, options = settings.subset_move or Swap(1), settings.calibration
     if reference is not None and options is not None:
         if isinstance(settings.summary, Curvature):
             statistic, reach = settings.summary.at(data.model, reference, N), 1.0
-        expanded = is_second_order(data, settings)
         transport = n < N if options.transport == "auto" else bool(options.transport)
-        if settings.subset_move is None and (transport or expanded):
+        if settings.subset_move is None and n == N:
+            move = Fixed()
+        elif settings.subset_move is None and (transport or design.second_order):
             move = Swap(1 if statistic.dimension else count_exchanged_rows(n, N), every=EVERY)
-        if not expanded:
+        if not design.second_order:
             calibration = calibrate(data.model, reference, options.power(n, data.scored), transport=transport)
     page = count_page_proposals(
         data.full, move, n, statistic=statistic.dimension, d=data.model.dimension, calibration=calibration,
@@ -211,7 +196,7 @@ def build_subset_chain(
     return SubsetChain(
         rows=data.full, statistic=statistic, move=move, weight=settings.subset_weight, epsilon=settings.epsilon or 1.0,
         n=n, seed=settings.seed, page=page, calibration=calibration,
-        leverage=None if leverage is None else leverage.cut(n), reach=reach,
+        leverage=None if design.leverage is None else design.leverage.cut(n), reach=reach,
     )  # fmt: skip
 
 
@@ -225,7 +210,7 @@ def require_room(data: Data, settings: Settings) -> None:
     d, N, move, options = data.model.dimension, data.available, settings.subset_move, settings.calibration
     n = data.slots(settings.subset_size or SMALLEST_SIZE)
     fixed = move is not None and move.replaced(n) == 0
-    if options is None or options.transport is False or is_second_order(data, settings) or fixed:
+    if options is None or options.transport is False or prefers_second_order(data, settings) or fixed:
         return
     if (size := 4 * d * (d + 3) * n * settings.chains) > LARGEST_CARRIED and n < N:
         enough = min(N, max(n, ROWS_PER_PARAMETER * d))
@@ -249,14 +234,15 @@ def require_definite(distance: NDArray[np.float64], n: int, N: int) -> None:
 
 
 def warn_of_error(plan: SubsetPlan, settings: Settings) -> list[str]:
-    """Warn before the first move if sds are predicted to be off, and return the warning."""
+    """Warn before the first move if draws are predicted to be off, and return the warning."""
     if plan.predicted is None or plan.predicted <= ACCEPTABLE_ERROR or settings.calibration is None:
         return []
     n, N = plan.subsets.n, len(plan.subsets.rows)
     enough = min(N, int(np.ceil(n * plan.predicted / settings.calibration.tolerance)))
     remark = (
-        f"With subset_size={n} sds are predicted to be off by {plan.predicted:.0%}: curvature still varies from "
-        f"subset to subset. Pass subset_size={enough}, target=lwa.targets.Calibrated(transport=True) or exact=True."
+        f"With subset_size={n} draws are predicted to be off by {plan.predicted:.0%} of a posterior sd: what the rows "
+        f"of a subset add varies from subset to subset. Pass subset_size={enough}, whose steps read "
+        f"{enough / n:.0f} times as many rows, or exact=True, which reads all {N:,} rows per draw."
     )
     warn(remark, advice={"subset_size": enough})
     return [remark]

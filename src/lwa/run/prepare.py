@@ -14,6 +14,7 @@ from lwa.engine.problem import Problem, Wishes, build_problem, choose_kernel
 from lwa.errors import InputError, ModelError, warn
 from lwa.rows import Survey, survey
 from lwa.run.begin import Run, Starts, begin_run, flatten_theta
+from lwa.run.design import Design, prefers_second_order
 from lwa.run.plan import SMALLEST_SIZE, build_subset_chain, build_target, plan_subsets, require_room, warn_of_error
 from lwa.run.python_cost import time_python_model
 from lwa.run.settings import Settings
@@ -27,6 +28,7 @@ from lwa.user.progress import Display
 def prepare(data: Data, settings: Settings, starts: Starts | None, display: Display) -> Run:
     """Return the run at its start. If `target="auto"` cannot be calibrated, it is powered, with the reason why."""
     display.say(data.described)
+    settings = settings.fit_to(data.available, ordered=data.ordered)
     data.require_fits(settings.subset_size)
     settings.require_move_fits()
     with jax.enable_x64(True), display.stages("planning"):
@@ -141,10 +143,11 @@ def compile_ahead(data: Data, settings: Settings, chains: int) -> Future[None] |
     if data.ordered or data.runs_remotely:
         return None
     d, n = data.model.dimension, settings.subset_size
+    design = Design(n, second_order=n < len(data.full) and prefers_second_order(data, settings))
     nowhere = Reference(np.zeros(d), np.zeros(d), np.eye(d), np.zeros((d, d)), 0)
-    subsets = build_subset_chain(data, settings, n, NO_STATISTIC, reference=nowhere, leverage=None)
+    subsets = build_subset_chain(data, settings, design, NO_STATISTIC, reference=nowhere)
     guess = Problem(
-        subsets=subsets, target=build_target(data, settings, n, nowhere),
+        subsets=subsets, target=build_target(data, settings, design, nowhere),
         kernel=(settings.kernel or choose_kernel(d, calibrated=True)).bind(data.model),
         refresh_steps=settings.refresh_steps, tune=settings.tune,
         dtype=np.float64 if settings.precision == "float64" else np.float32, full=data.full, reads=0, reference=nowhere,

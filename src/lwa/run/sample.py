@@ -33,7 +33,7 @@ def sample(
     model: Model | Unbound,
     data: object,
     *,
-    subset_size: int | str = 1000,
+    subset_size: int | str | None = None,
     target: options.TargetOption = "calibrated",
     exact: bool = False,
     summary: options.SummaryOption = "auto",
@@ -68,8 +68,9 @@ def sample(
         An array or a dict of arrays that share their first axis, a pandas or polars DataFrame, an Arrow table, the path
         of a `.npy` file, or a `lwa.Rows`; for ordered data also a list of such series.
     subset_size
-        n, the rows of a subset U (its groups, or the scored steps of its window); or `"auto"`: the fewest with which
-        sds are predicted to be right to the target's `tolerance`, as far as the budget goes.
+        n, the rows of a subset U (its groups, or the scored steps of its window). If None, it is 1000, more if draws
+        are predicted to be off by more than the target's `tolerance`, and all rows if there are no more than 5000.
+        `"auto"`: the fewest with which sds are predicted to be that right, as far as the budget goes.
     target
         The log density of θ given U. `"calibrated"`, or `lwa.targets.Calibrated(...)` with its options:
         log p + ⟨g_N, δ⟩ + N/n Σ_U R_k(A_U δ), δ = θ - θ̂, the linear term from all rows and only the remainder from U.

@@ -20,6 +20,11 @@ from lwa.user.validate import is_real, require_bool, require_one_of, require_who
 
 KEPT_BYTES = 2**26
 """Size of the draws that `draws="auto"` keeps, in float64: 200,000 per chain for four chains and ten parameters."""
+DEFAULT_SIZE = 1000
+"""Rows of a subset, if the user names no number."""
+WHOLE = 5000
+"""With no more rows than this, the calibrated target reads all of them at each step unless told otherwise: then it is
+the posterior itself."""
 PRECISIONS = ["auto", "float32", "float64"]
 KEEPING = ["auto", "all", "summary"]
 
@@ -36,6 +41,7 @@ class Settings:
     """The arguments of `lwa.sample`, checked and converted."""
 
     subset_size: int | None  # None: to be found
+    grows: bool  # whether subsets may have more rows, since the user named no number
     target: TargetChoice
     falls_back: bool  # to the powered target, if the calibrated one cannot be used
     exact: bool
@@ -65,7 +71,8 @@ class Settings:
         move = as_move(given["subset_move"], ordered=ordered)
         if move is None and not calibrated:
             move = Window() if ordered else Swap(1)
-        size = as_count("subset_size", given["subset_size"], example=1000)
+        grows = given["subset_size"] is None
+        size = DEFAULT_SIZE if grows else as_count("subset_size", given["subset_size"], example=DEFAULT_SIZE)
         if size is None and not calibrated:
             raise InputError(
                 f"subset_size='auto' needs a target whose error can be predicted, not target={target.name!r}. "
@@ -83,7 +90,7 @@ class Settings:
             weighted = move is None or move.weighted
             summary = as_summary(given["summary"], weighted=weighted, calibrated=calibrated, ordered=ordered)
         return cls(
-            subset_size=size, target=target, falls_back=falls_back, exact=require_bool("exact", given["exact"]),
+            subset_size=size, grows=grows, target=target, falls_back=falls_back, exact=require_bool("exact", given["exact"]),
             summary=summary, epsilon=as_epsilon(given["epsilon"]), draws=draws or NO_LIMIT, filling=draws is None,
             tune=require_whole("tune", given["tune"], least=0, example=1000),
             chains=require_whole("chains", given["chains"], least=1, example=4),
@@ -104,6 +111,13 @@ class Settings:
             summary=self.summary or as_summary("auto", weighted=move.weighted, ordered=ordered),
         )  # fmt: skip
 
+    def fit_to(self, available: int, *, ordered: bool) -> "Settings":
+        """Return the settings with a default subset_size that suits so many rows, groups or steps."""
+        if not self.grows or self.subset_size is None:
+            return self
+        whole = self.calibration is not None and not ordered and self.summary is None and available <= WHOLE
+        return replace(self, subset_size=available if whole else min(self.subset_size, available))
+
     @property
     def calibration(self) -> Calibrated | None:
         """The options of the calibrated target, if that is the target."""
@@ -121,7 +135,7 @@ class Settings:
 
     def record(self, subset_size: int, kernel: Kernel) -> dict[str, Any]:
         """Return all settings as JSON, with what was chosen; the same settings give the same record everywhere."""
-        unrecorded = ("filling", "checkpoint", "falls_back")
+        unrecorded = ("filling", "checkpoint", "falls_back", "grows")
         record = {name: as_plain(value) for name, value in vars(self).items() if name not in unrecorded}
         if as_plain(self.target) == as_plain(type(self.target)()):
             record["target"] = self.target.name

@@ -15,6 +15,7 @@ from lwa.algorithm import Candidate, Subset, assess, write
 from lwa.backend.random import Purpose, generator
 from lwa.errors import InputError
 from lwa.rows import Batch, Rows
+from lwa.subsets.influence import Influence
 from lwa.subsets.leverage import Leverage
 from lwa.subsets.moves import Fixed, Move
 from lwa.subsets.weights import Weight
@@ -56,7 +57,7 @@ class Chain(ABC):
     seed: int
     page: int  # proposals per page
     calibration: Calibration | None = None  # what rows carry for the calibrated target; no part of ν
-    leverage: Leverage | None = None  # q; if None, uniform and without repeats
+    leverage: Leverage | Influence | None = None  # q; if None, uniform and without repeats
     reach: float = np.inf  # the distance at which ν ends
 
     @abstractmethod

@@ -68,14 +68,7 @@ class Leverage:
         piece = slots.ravel() - (last - self.pieces)[of]
         low, width = edges[of], np.diff(edges)[of]
         at = low + (piece + rng.random(slots.size)) / self.pieces[of] * width
-        cell = np.minimum(np.searchsorted(self.ends, at, side="right"), len(self.ends) - 1)
-        rest = at - np.where(cell > 0, self.ends[cell - 1], 0.0)
-        N = len(self.size)
-        places = cell[:, None] * CELL + np.arange(CELL)
-        rows = np.asarray(self.order[np.minimum(places, N - 1)])
-        within = np.cumsum(np.where(places < N, self.size[rows], 0.0), axis=1, dtype=np.float64)
-        row = np.minimum((within <= rest[:, None]).sum(1), (places < N).sum(1) - 1)  # rounding may point just past it
-        return rows[np.arange(len(rows)), row].reshape(slots.shape)
+        return find_in_cells(at, self.ends, self.size, self.order).reshape(slots.shape)
 
     def counts(self, indices: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return 1/(N q'_k), what a row counts relative to a uniform one: q' is what the pieces make of q."""
@@ -84,6 +77,20 @@ class Leverage:
         with np.errstate(divide="ignore", invalid="ignore"):
             factor = self.pieces.sum() * share / (share.sum() * self.pieces)
         return (factor[0] if len(factor) == 1 else factor[self.stratum[indices]]) / size
+
+
+def find_in_cells(
+    at: NDArray[np.float64], ends: NDArray[np.float64], size: NDArray[np.float32], order: NDArray[np.int64] | None
+) -> NDArray[np.int64]:
+    """Return the rows at some places of the running sum of sizes: the cell by bisection, the row by its own sum."""
+    cell = np.minimum(np.searchsorted(ends, at, side="right"), len(ends) - 1)
+    rest = at - np.where(cell > 0, ends[cell - 1], 0.0)
+    N = len(size)
+    places = cell[:, None] * CELL + np.arange(CELL)
+    rows = np.minimum(places, N - 1) if order is None else np.asarray(order[np.minimum(places, N - 1)])
+    within = np.cumsum(np.where(places < N, size[rows], 0.0), axis=1, dtype=np.float64)
+    row = np.minimum((within <= rest[:, None]).sum(1), (places < N).sum(1) - 1)  # rounding may point just past it
+    return rows[np.arange(len(rows)), row]
 
 
 def make_mapped_zeros[T: np.generic](dtype: type[T], size: int) -> NDArray[T]:

@@ -33,6 +33,9 @@ PILOTS = 8
 WEAKEST = 0.15
 """Leverage is used if one of them has less than this share of all rows' curvature along some direction. Normal
 covariates leave 0.47 at n = 10 d; a dummy that five rows of U have leaves less in one subset of 25."""
+TRANSPORT_PILOTS, FLATTER, STEEPER = 16, 0.7, 1.5
+"""Normal covariates leave shares from (1-√(d/n))² to (1+√(d/n))². If one of so many subsets goes beyond these by such a
+factor, A_U takes rows where all rows never go, and rows are expanded to second order instead."""
 LARGEST_TRANSPORTED = 12
 """Parameters up to which subsets are transported; with more, rows are expanded to second order: A_U costs d³. A GPU
 always expands: then U computes nothing for the target and can move on the device with θ."""
@@ -144,18 +147,30 @@ def find_identified_directions(reference: Reference) -> NDArray[np.float64]:
     return reference.factor @ axes[:, kept] / np.sqrt(share[kept])
 
 
-def is_leverage_needed(model: Model, rows: Rows, n: int, reference: Reference, seed: int) -> bool:
-    """Return whether a uniform subset may hardly identify a direction that all rows identify."""
-    if n == len(rows):
-        return False
+def find_curvature_range(
+    model: Model, rows: Rows, n: int, reference: Reference, seed: int, *, pilots: int = PILOTS
+) -> tuple[float, float]:
+    """Return the least and the largest share of all rows' curvature, along any direction, in some uniform subsets."""
     identified = find_identified_directions(reference)
-    for pilot in range(PILOTS):
+    least, most = 1.0, 1.0
+    for pilot in range(pilots):
         drawn = generator(seed, Purpose.SUBSET_PILOT, pilot, n).choice(len(rows), n, replace=False)
         few = sum_batches(model, split_into_blocks(rows.take(np.sort(drawn))), reference.theta)
-        own = identified.T @ (len(rows) / n * few.curvature) @ identified
-        if np.linalg.eigvalsh(own).min(initial=1.0) < WEAKEST:
-            return True
-    return False
+        share = np.linalg.eigvalsh(identified.T @ (len(rows) / n * few.curvature) @ identified)
+        least, most = min(least, share.min(initial=1.0)), max(most, share.max(initial=1.0))
+    return least, most
+
+
+def is_leverage_needed(model: Model, rows: Rows, n: int, reference: Reference, seed: int) -> bool:
+    """Return whether a uniform subset may hardly identify a direction that all rows identify."""
+    return n < len(rows) and find_curvature_range(model, rows, n, reference, seed)[0] < WEAKEST
+
+
+def is_transport_safe(model: Model, rows: Rows, n: int, reference: Reference, seed: int) -> bool:
+    """Return whether uniform subsets' curvature is so near that of all rows that A_U hardly moves a row's argument."""
+    least, most = find_curvature_range(model, rows, n, reference, seed, pilots=TRANSPORT_PILOTS)
+    spread = (len(reference.theta) / n) ** 0.5
+    return least > FLATTER * (1 - min(1.0, spread)) ** 2 and most < STEEPER * (1 + spread) ** 2
 
 
 def build_frame(reference: Reference) -> Frame:

@@ -24,6 +24,9 @@ from lwa.models.model import Model
 from lwa.rows.slots import put
 from lwa.user.validate import is_real, require_bool
 
+LARGEST_REMAINDER = 0.9
+"""Share of the Gaussian's exponent that remainders of second order may outweigh. Log-concave likelihoods, those of all
+rows, stay below it within the target's reach."""
 WRITTEN_OUT = 16
 """Up to this many parameters, a product with a matrix takes less time than a call of a library for it."""
 
@@ -174,7 +177,7 @@ class Target:
     With many parameters A costs more than a move of θ. Then rows are expanded to second order instead, with remainders
     T_k(δ) = R_k(δ) - ½ δᵀ ∇²ℓ_k(θ̂) δ from two derivatives along δ alone, and the U chain computes nothing for θ:
 
-        log p + ⟨g_N, δ⟩ - ½ δᵀ H_N δ + w Σ_U T_k(δ).
+        log p + ⟨g_N, δ⟩ - ½ δᵀ H_N δ + min(w Σ_U T_k(δ), 0.45 δᵀ H_N δ).
 
     If rows are drawn with probabilities q_k, every sum over U counts them c_k = 1/(N q_k) times.
     """
@@ -229,8 +232,20 @@ class Target:
         """Return the log target from its terms, in float64."""
         double = rows.astype(jnp.float64)
         likelihood = (double if counts is None else counts * double).sum(-1)
-        total = self.power * likelihood + self.besides_rows(theta, prior, self.sds(theta), given)
+        sds = self.sds(theta)
+        total = self.limit(self.power * likelihood, sds) + self.besides_rows(theta, prior, sds, given)
         return Terms(prior, rows, total)
+
+    def limit(self, remainder: Array, sds: Array | None) -> Array:
+        """Return the sum of remainders of second order, but never so much that the target stops falling outwards.
+
+        If U has more curvature than all rows, its remainders grow where its terms level off. What is left of the
+        Gaussian, a tenth of its exponent, keeps the target proper whatever U is.
+        """
+        if self.expansion is None or self.expansion.share is None or sds is None:
+            return remainder
+        share = self.expansion.share.astype(sds.dtype)
+        return jnp.minimum(remainder, (0.5 * LARGEST_REMAINDER * jnp.sum(share * sds**2)).astype(remainder.dtype))
 
     def sds(self, theta: Array) -> Array | None:
         """Return V δ, how far θ is from θ̂ in posterior sds; None if there is no θ̂."""

@@ -29,7 +29,7 @@ from lwa.engine.device.resident import SubsetPage
 from lwa.engine.device.scalarise import FlatLeaves, write_out
 from lwa.engine.device.xla_loop import Place, Played
 from lwa.kernels.kernel import Kernel, MetropolisKernel, Noise, Tuning
-from lwa.targets.target import Target
+from lwa.targets.target import LARGEST_REMAINDER, Target
 
 MOST_NUMBERS_HELD = 32_768
 """Numbers of a chain's rows that a program holds: 128 KiB, of the 256 KiB of registers that a processor has."""
@@ -168,8 +168,8 @@ class ChainProgram(NamedTuple):
     kernel: MetropolisKernel
     n: int  # rows of the subset
     every: int
-    remainders: bool  # whether rows' terms are small beside what they are the remainders of
     power_at: int  # where the power is among the target's leaves
+    share_at: int | None  # where H_N's share is, if rows' terms are remainders: small beside what they remain of
     lane: Int[Array, " lanes"]  # their numbers
     held: dict[str, Refs]
     given: dict[str, Refs]
@@ -250,9 +250,13 @@ class ChainProgram(NamedTuple):
         ends = accumulate((ref.shape[1] for ref in self.out["rows"]), initial=0)
         rows = [list(columns[a:b]) for a, b in pairwise(ends)]
         ((terms,),) = self.parts.terms(*self.parts.numbers(theta, *known), *rows)
-        double = terms if self.remainders else terms.astype(jnp.float64)
+        double = terms if self.share_at is not None else terms.astype(jnp.float64)
         summed = jnp.sum(jnp.where(self.lane < self.n, double, 0.0))
-        return rest, rest + constants[self.power_at][0] * summed.astype(jnp.float64)
+        remainder = constants[self.power_at][0] * summed.astype(jnp.float64)
+        if self.share_at is not None:  # `Target.limit`, written out
+            bend = sum(share * z**2 for share, z in zip(known[self.share_at], sds, strict=True))
+            remainder = jnp.minimum(remainder, (0.5 * LARGEST_REMAINDER * jnp.asarray(bend)).astype(remainder.dtype))
+        return rest, rest + remainder
 
 
 @partial(jax.jit, static_argnames=("kernel", "split", "every", "interpret"), donate_argnames=("place",))
@@ -264,13 +268,14 @@ def play_in_registers(
     state, (chains, n), d = place.state, place.indices.shape, place.state.theta.shape[-1]
     arrays = collect_subset_arrays(place, page, shared.find_steps(start, stop, every), target, kernel)
     parts = write_out_subset_target(target, kernel, split, place, page.noise)
-    remainders = target.expansion is not None and target.expansion.share is not None
     power_at = shared.find_leaf(target, target.power)
+    share = None if target.expansion is None else target.expansion.share
+    share_at = None if share is None else shared.find_leaf(target, share)
 
     def program(*refs: Refs) -> None:
         named = jax.tree.unflatten(jax.tree.structure(tuple(arrays)), refs)
         lane = jnp.arange(count_lanes(n))
-        ChainProgram(parts, kernel, n, every, remainders, power_at, lane, *named).run()
+        ChainProgram(parts, kernel, n, every, power_at, share_at, lane, *named).run()
 
     found = shared.run_programs(
         program, "lwa_in_registers", programs=chains, own=(arrays.held, arrays.given), common=arrays.common,

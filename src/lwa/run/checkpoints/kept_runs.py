@@ -137,7 +137,9 @@ def open_run(
             return
         require_no_run(path, fresh)  # another process may have made one meanwhile
         discard_run(path)
-        settled = dict(asked) | {"seed": run.settings.seed, "subset_size": run.subset_size}
+        settled = dict(asked) | {"seed": run.settings.seed}
+        if asked["subset_size"] is not None:  # the default is settled by the rows alone, "auto" also by the clock
+            settled["subset_size"] = run.subset_size
         del settled["checkpoint"]
         described = {
             "asked": description.encode_arguments(settled), "starts": starts and [start.tolist() for start in starts],

@@ -1,0 +1,118 @@
+"""Design: how many rows a subset has, how they are drawn, and how its curvature becomes that of all rows.
+
+What the rows of U add beyond second order, S_U(δ), has a variance over subsets. One pass over all rows measures it
+within the posterior's reach. If it is small, subsets are uniform. If not, rows are drawn by influence, the error that
+is left is predicted, and n grows until it is small, unless the user chose n.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from lwa.data.data import Data
+from lwa.run.pilot import Pool, gather_pool
+from lwa.run.settings import Settings
+from lwa.subsets.influence import Influence, find_influence
+from lwa.subsets.leverage import Leverage, find_leverage
+from lwa.targets.calibration import is_leverage_needed, is_transport_safe, takes_second_order
+from lwa.targets.reference import Reference
+from lwa.targets.remainder import Remainders, sum_remainders
+
+NEGLIGIBLE = 0.003
+"""Error of uniform subsets, roughly predicted, up to which nothing else is tried."""
+MOST_ROWS = 100_000
+"""Rows up to which lwa enlarges subsets by itself: a step takes about a millisecond."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """How subsets are drawn, and what the target takes from them."""
+
+    n: int
+    second_order: bool = False  # rows are expanded to second order, so that the curvature is that of all rows
+    leverage: Leverage | Influence | None = None  # q; uniform if None
+    predicted: float | None = None  # the error that is left, in posterior sds; None if unknown
+
+
+@dataclass(frozen=True, eq=False)
+class Designer:
+    """Chooses designs; each of its passes over all rows is made once, if it is needed."""
+
+    data: Data
+    settings: Settings
+    reference: Reference | None
+
+    def choose(self, n: int) -> Design:
+        """Return the design of subsets of n rows."""
+        data, options = self.data, self.settings.calibration
+        if options is None or self.reference is None or data.ordered or n == len(data.full):
+            return Design(n)
+        second_order = prefers_second_order(data, self.settings)
+        if self.settings.summary is not None or data.model.in_python or options.transport in (True, False):
+            return Design(n, second_order, self._find_leverage(n))
+        rough = self._remainders.predict_error(n)
+        if options.leverage is not True and rough <= NEGLIGIBLE:
+            return Design(n, second_order or not self._is_transport_safe(n), None, rough)
+        influence = None if options.leverage is False else self._influence.cut(n)
+        return Design(n, True, influence, self._pool.predict_error(n, influence))
+
+    def enlarge(self, design: Design) -> Design:
+        """Return a design whose error is tolerable, with as few rows as that takes, as far as steps stay cheap."""
+        options, N = self.settings.calibration, len(self.data.full)
+        if options is None or design.predicted is None:
+            return design
+        while design.predicted is not None and design.predicted > options.tolerance and design.n < min(N, MOST_ROWS):
+            n = 2 * design.n
+            if 2 * n > N and N <= MOST_ROWS:
+                return Design(N)
+            influence = None if design.leverage is None else self._influence.cut(n)
+            design = replace(design, n=n, leverage=influence, predicted=self._pool.predict_error(n, influence))
+        return design
+
+    def _find_leverage(self, n: int) -> Leverage | None:
+        """Return q by curvature if it is asked for, or if uniform subsets of size n miss a direction."""
+        data, reference, seed, options = self.data, self.reference, self.settings.seed, self.settings.calibration
+        assert reference is not None
+        assert options is not None
+        if options.leverage is False:
+            return None
+        if options.leverage is True or is_leverage_needed(data.model, data.full, n, reference, seed):
+            return self._leverage
+        return None
+
+    def _is_transport_safe(self, n: int) -> bool:
+        """Return whether uniform subsets of n rows can be transported."""
+        assert self.reference is not None
+        return is_transport_safe(self.data.model, self.data.full, n, self.reference, self.settings.seed)
+
+    @cached_property
+    def _leverage(self) -> Leverage:
+        """Q by curvature at θ̂."""
+        assert self.reference is not None
+        return find_leverage(self.data.model, self.data.full, self.reference)
+
+    @cached_property
+    def _remainders(self) -> Remainders:
+        """Sums over all rows within the posterior's reach."""
+        assert self.reference is not None
+        return sum_remainders(self.data.model, self.data.full, self.reference, self.settings.seed)
+
+    @cached_property
+    def _influence(self) -> Influence:
+        """Q by what rows add beyond second order."""
+        assert self.reference is not None
+        return find_influence(self.data.model, self.data.full, self.reference, self.settings.seed)
+
+    @cached_property
+    def _pool(self) -> Pool:
+        """Rows that stand for all rows."""
+        assert self.reference is not None
+        data, seed = self.data, self.settings.seed
+        return gather_pool(data.model, data.full, self.reference, self._influence, seed)
+
+
+def prefers_second_order(data: Data, settings: Settings) -> bool:
+    """Return whether rows are expanded to second order, if nothing speaks against transport either."""
+    options, model = settings.calibration, data.model
+    if options is None or data.ordered or model.in_python:
+        return False
+    return takes_second_order(options.transport, model.dimension, informed=settings.summary is not None)
