@@ -58,6 +58,7 @@ def same_draws(python, twin, data, **options):
 
 
 BLOCKS = [["a", "s"], ["b"]]
+LEVERAGE = Calibrated(transport=True, leverage=True)
 
 
 @pytest.mark.filterwarnings("ignore:Each change of the subset:lwa.LwaWarning")
@@ -72,10 +73,10 @@ BLOCKS = [["a", "s"], ["b"]]
             "kernel": Blockwise([["a", "s"], ["b"]]),
         },
         {"target": "powered", "subset_move": Free(), "refresh_steps": 2},
-        {"target": "calibrated"},
-        {"target": "calibrated", "subset_move": Fixed(), "kernel": Independence()},
+        {"target": Calibrated(transport=True)},
+        {"target": Calibrated(transport=True), "subset_move": Fixed(), "kernel": Independence()},
         pytest.param({"target": Calibrated(transport=False), "kernel": RandomWalk()}, marks=pytest.mark.slow),
-        pytest.param({"target": Calibrated(leverage=True), "kernel": Autoregressive()}, marks=pytest.mark.slow),
+        pytest.param({"target": LEVERAGE, "kernel": Autoregressive()}, marks=pytest.mark.slow),
     ],
     ids=lambda options: " ".join(str(value).split("(")[0] for value in options.values()),
 )
@@ -208,12 +209,14 @@ def test_a_function_of_c():
 @pytest.mark.parametrize("own", ["log_likelihood", "log_prior"])
 def test_one_function_in_jax_the_other_in_numpy(own):
     functions = {"log_likelihood": JAX.log_likelihood, "log_prior": JAX.log_prior} | {own: getattr(PYTHON, own)}
-    same_draws(lwa.Model(**functions, init=JAX.init), JAX, DATA, draws=20)
+    transported = Calibrated(transport=True)
+    same_draws(lwa.Model(**functions, init=JAX.init), JAX, DATA, draws=20, target=transported)
 
 
 @pytest.mark.slow
 def test_corrections_by_all_rows_and_certificates():
-    fits = same_draws(PYTHON, JAX, DATA, exact=True, draws=50, thinning=1, subset_size=100)
+    options = {"exact": True, "draws": 50, "thinning": 1, "subset_size": 100, "target": Calibrated(transport=True)}
+    fits = same_draws(PYTHON, JAX, DATA, **options)
     found = lwa.certify(PYTHON, DATA, dict(fits[0].posterior), points=40, progress=False)
     expected = fits[1].certify(points=40, progress=False)
     np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-6)

@@ -44,6 +44,6 @@ def test_a_refusal_says_which_arguments_would_do():
     model = lwa.Model(lambda theta, y: -0.5 * (y - theta) ** 2, lambda theta: -0.5 * theta**2, 0.0)
     y, options = np.random.default_rng(1).normal(size=50), {"draws": 20, "tune": 32, "seed": 1, "progress": False}
     with pytest.raises(lwa.InputError, match="subset_size=1000 exceeds the 50 rows") as refused:
-        lwa.sample(model, y, **options)
+        lwa.sample(model, y, subset_size=1000, **options)
     assert refused.value.advice == {"subset_size": 50}
     assert lwa.sample(model, y, **options, **refused.value.advice).draws == 20

@@ -133,7 +133,8 @@ def test_leverage_of_groups():
     """One group holds nearly all that is known of a slope: it is drawn as often as it matters."""
     x = np.where(SUBJECT == 5, 40.0, 0.1 * X)
     data = {"y": 0.3 * x + RNG.normal(size=len(x)), "x": x, "subject": SUBJECT}
-    fit = lwa.sample(GROUPED, data, subset_size=60, **OPTIONS)
+    transported = lwa.targets.Calibrated(transport=True)
+    fit = lwa.sample(GROUPED, data, subset_size=60, target=transported, **OPTIONS)
     assert fit.attributes["leverage"]
     assert fit.certify(progress=False).passed
 

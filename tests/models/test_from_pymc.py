@@ -160,7 +160,7 @@ def test_supports_are_mapped_there_and_back(build):
 
 def test_names_dims_and_derived():
     adapted = of(logistic)
-    fit = lwa.sample(adapted, DATA, subset_size=10, draws=20, tune=50, chains=2, seed=1, progress=False)
+    fit = lwa.sample(adapted, DATA, subset_size=40, draws=20, tune=50, chains=2, seed=1, progress=False)
     posterior = fit.idata.posterior
     assert set(posterior) == {"beta", "share", "odds"}
     assert posterior["odds"].dims == ("chain", "draw", "covariate")

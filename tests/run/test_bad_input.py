@@ -104,7 +104,7 @@ def test_an_unknown_name(option, value):
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        *(("subset_size", value) for value in (0, -1, 2.5, True, "many", None)),
+        *(("subset_size", value) for value in (0, -1, 2.5, True, "many")),
         *(("draws", value) for value in (0, -1, 2.5, True)),
         *(("chains", value) for value in (0, 1.5)),
         *(("tune", value) for value in (-1, "long")),

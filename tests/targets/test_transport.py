@@ -175,7 +175,7 @@ def test_leverage_is_used_where_uniform_subsets_miss_a_direction(share, helps):
         assert is_leverage_needed(model, layout.full, 50, reference, 1) == helps
     for asked, used in (("auto", helps), (True, True), (False, False)):
         options = {"subset_size": 50, "draws": 5, "tune": 5, "seed": 1, "progress": False}
-        fit = lwa.sample(model, data, target=Calibrated(leverage=asked), **options)
+        fit = lwa.sample(model, data, target=Calibrated(transport=True, leverage=asked), **options)
         assert fit.attributes["leverage"] == used
 
 

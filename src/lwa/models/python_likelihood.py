@@ -125,6 +125,21 @@ class PythonLikelihood:
             found.append(np.abs(bend) / step**2)
         return np.stack(found)
 
+    def expand_rows(
+        self, theta: Vector, away: Vectors, batch: PyTree, size: int = 0
+    ) -> Float64[np.ndarray, "points m"]:
+        """Return T_k(δ) = ℓ_k(θ+δ) - its expansion to second order at θ, for δ and -δ of each in `away`."""
+        function = self.terms_of(batch)
+        base, steps = function(theta), SECOND * self.measure_lengths(theta, batch, away)
+        ahead, behind = list[RowNumbers](), list[RowNumbers]()
+        for delta, step in zip(away, steps, strict=True):
+            near, far = function(theta + step * delta), function(theta - step * delta)
+            with np.errstate(invalid="ignore"):
+                slope, even = (near - far) / (2 * step), base + (near + far - 2 * base) / (2 * step**2)
+                ahead.append(function(theta + delta) - even - slope)
+                behind.append(function(theta - delta) - even + slope)
+        return np.stack(ahead + behind)
+
     def fill(self, batch: PyTree, size: int) -> PyTree:
         """Return a batch as it is: Python needs no filling."""
         return batch

@@ -14,8 +14,7 @@ from lwa.run.settings import Settings
 from lwa.subsets.influence import Influence, find_influence
 from lwa.subsets.leverage import Leverage, find_leverage
 from lwa.targets.calibration import is_leverage_needed, is_transport_safe, takes_second_order
-from lwa.targets.reference import Reference
-from lwa.targets.remainder import Remainders, sum_remainders
+from lwa.targets.reference import Reference, Remainders, sum_remainders
 
 NEGLIGIBLE = 0.003
 """Error of uniform subsets, roughly predicted, up to which nothing else is tried."""
@@ -47,8 +46,11 @@ class Designer:
         if options is None or self.reference is None or data.ordered or n == len(data.full):
             return Design(n)
         second_order = prefers_second_order(data, self.settings)
-        if self.settings.summary is not None or data.model.in_python or options.transport in (True, False):
+        if self.settings.summary is not None or options.transport is False:
             return Design(n, second_order, self._find_leverage(n))
+        if options.transport is True or data.model.in_python:
+            leverage = self._find_leverage(n)
+            return Design(n, second_order, leverage, self._predict(n, leverage))
         rough = self._remainders.predict_error(n)
         if options.leverage is not True and rough <= NEGLIGIBLE:
             return Design(n, second_order or not self._is_transport_safe(n), None, rough)
@@ -58,15 +60,20 @@ class Designer:
     def enlarge(self, design: Design) -> Design:
         """Return a design whose error is tolerable, with as few rows as that takes, as far as steps stay cheap."""
         options, N = self.settings.calibration, len(self.data.full)
-        if options is None or design.predicted is None:
-            return design
-        while design.predicted is not None and design.predicted > options.tolerance and design.n < min(N, MOST_ROWS):
+        while design.predicted is not None and options is not None and design.predicted > options.tolerance:
             n = 2 * design.n
             if 2 * n > N and N <= MOST_ROWS:
                 return Design(N)
-            influence = None if design.leverage is None else self._influence.cut(n)
-            design = replace(design, n=n, leverage=influence, predicted=self._pool.predict_error(n, influence))
+            if n > min(N, MOST_ROWS):
+                break
+            leverage = None if design.leverage is None else design.leverage.cut(n)
+            design = replace(design, n=n, leverage=leverage, predicted=self._predict(n, leverage))
         return design
+
+    def _predict(self, n: int, leverage: Leverage | Influence | None) -> float:
+        """Return the predicted error of subsets of n rows."""
+        rough = self._remainders.predict_error(n)
+        return rough if leverage is None and rough <= NEGLIGIBLE else self._pool.predict_error(n, leverage)
 
     def _find_leverage(self, n: int) -> Leverage | None:
         """Return q by curvature if it is asked for, or if uniform subsets of size n miss a direction."""
@@ -76,7 +83,7 @@ class Designer:
         if options.leverage is False:
             return None
         if options.leverage is True or is_leverage_needed(data.model, data.full, n, reference, seed):
-            return self._leverage
+            return self._leverage.cut(n)
         return None
 
     def _is_transport_safe(self, n: int) -> bool:

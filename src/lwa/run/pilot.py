@@ -19,8 +19,8 @@ from lwa.rows.passes import count_unit_rows
 from lwa.rows.slots import to_columns
 from lwa.subsets.chain import Chain
 from lwa.subsets.influence import DECISIVE, Influence
-from lwa.targets.reference import Reference, compute_log_posterior
-from lwa.targets.remainder import PAIRS
+from lwa.subsets.leverage import Leverage
+from lwa.targets.reference import PAIRS, Reference, compute_log_posterior
 from lwa.targets.target import Target
 
 PILOT_PAIRS = 64
@@ -62,18 +62,18 @@ class Pool:
     away: NDArray[np.float64]  # (points, d)  δ in units of the parameters' own sds at θ̂
     log_ratio: NDArray[np.float64]  # (points,)  log π - log G, up to a constant
 
-    def vary(self, n: int, influence: Influence | None) -> NDArray[np.float64]:
+    def vary(self, n: int, leverage: Leverage | Influence | None) -> NDArray[np.float64]:
         """Return v(δ), the variance of the log target over subsets of n rows."""
-        stands_for = self.N / n * (np.ones(len(self.rows)) if influence is None else influence.counts(self.rows))
+        stands_for = self.N / n * (np.ones(len(self.rows)) if leverage is None else leverage.counts(self.rows))
         return (self.weight * np.maximum(0.0, stands_for - 1.0) * self.terms**2).sum(1)
 
-    def predict_error(self, n: int, influence: Influence | None) -> float:
+    def predict_error(self, n: int, leverage: Leverage | Influence | None) -> float:
         """Return the predicted error of draws: of means in sds, of sds relative, of quantiles in sds, the largest.
 
         Draws follow π exp(v/2); moments of both are means over the same points, so that their noise cancels.
         """
         right = normalise(self.log_ratio)
-        drawn = normalise(self.log_ratio + 0.5 * np.minimum(self.vary(n, influence), LARGEST_VARIANCE))
+        drawn = normalise(self.log_ratio + 0.5 * np.minimum(self.vary(n, leverage), LARGEST_VARIANCE))
         (mean, sd), (far, wide) = (find_moments(self.away, weight) for weight in (right, drawn))
         order = np.argsort(self.away, axis=0)
         gap = np.abs(np.cumsum((drawn - right)[order], axis=0)).max()
@@ -118,7 +118,8 @@ def gather_pool(model: Model, rows: Rows, reference: Reference, influence: Influ
     bend = 0.5 * np.einsum("pi,ij,pj->p", away, reference.prior_curvature, away)
     log_ratio = remainders @ weight + prior + bend
     sds = np.sqrt((reference.factor**2).sum(1))
-    return Pool(N, drawn, weight, remainders, away / sds, np.where(np.isfinite(log_ratio), log_ratio, -np.inf))
+    log_ratio = np.where(np.isfinite(log_ratio), log_ratio, -np.inf)
+    return Pool(N, drawn, weight, terms=remainders, away=away / sds, log_ratio=log_ratio)
 
 
 class Scored(NamedTuple):

@@ -16,7 +16,6 @@ from lwa.run.settings import Settings
 from lwa.run.windows import SequenceFacts, build_window_chain
 from lwa.subsets.bandwidth import find_epsilon, find_random_distance
 from lwa.subsets.chain import Chain, SubsetChain
-from lwa.subsets.leverage import Leverage, find_leverage
 from lwa.subsets.moves import Fixed, Swap
 from lwa.subsets.tape import count_page_proposals
 from lwa.summaries import AdditiveStatistic, Curvature, SubsetStatistic
@@ -196,7 +195,7 @@ def build_subset_chain(
     return SubsetChain(
         rows=data.full, statistic=statistic, move=move, weight=settings.subset_weight, epsilon=settings.epsilon or 1.0,
         n=n, seed=settings.seed, page=page, calibration=calibration,
-        leverage=None if design.leverage is None else design.leverage.cut(n), reach=reach,
+        leverage=design.leverage, reach=reach,
     )  # fmt: skip
 
 

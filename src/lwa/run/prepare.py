@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from lwa.data.data import Data
 from lwa.engine.cohort import group_chains, warm_up_beside
 from lwa.engine.problem import Problem, Wishes, build_problem, choose_kernel
-from lwa.errors import InputError, ModelError, warn
+from lwa.errors import InputError, LwaWarning, ModelError, NotSmoothError, describe_arguments, warn
 from lwa.rows import Survey, survey
 from lwa.run.begin import Run, Starts, begin_run, flatten_theta
 from lwa.run.design import Design, prefers_second_order
@@ -36,16 +36,48 @@ def prepare(data: Data, settings: Settings, starts: Starts | None, display: Disp
             return pass_stages(data, settings, starts, display, remarks=[])
         except ModelError as error:
             if not settings.falls_back:
-                raise
-            remark = f"target='auto' fell back to 'powered', since the calibrated target cannot be used here. {error}"
+                raise (add_advice(error, data) if isinstance(error, NotSmoothError) else error) from None
+            reason = error
         powered = settings.fall_back(data.available, ordered=data.ordered)
-        run = pass_stages(data, powered, starts, display, remarks=[remark])
-        warn(remark)
+        remark = describe_fallback(reason, powered, data)
+        run = pass_stages(data, powered, starts, display, remarks=[str(remark)])
+        warn(str(remark), remark.advice)
         return run
+
+
+def advise_all_rows(data: Data) -> tuple[str, dict[str, Any]]:
+    """Return how to draw from the full posterior without derivatives, and the arguments for that."""
+    rival = "lwa.rivals.sample('metropolis', model, data), whose steps read all rows"
+    if data.ordered and len(data.series) > 1:  # no window holds them all
+        return f"{rival}, draws from the full posterior without derivatives", {}
+    advice = {"target": "powered", "subset_size": data.available}
+    return (
+        f"{describe_arguments(advice)} needs no derivatives: each step reads all {len(data):,} rows, and the draws are "
+        f"of the full posterior. So are those of {rival}, and those of exact=True with target='powered', which is slow "
+        "unless subsets hold a good share of the rows. With smaller subsets alone, 'powered' and 'subposterior' are not "
+        "the full posterior"
+    ), advice
+
+
+def add_advice(error: NotSmoothError, data: Data) -> ModelError:
+    """Return the error with what to pass if the model is meant to be as it is."""
+    text, advice = advise_all_rows(data)
+    return NotSmoothError(f"{error} If the model is meant so: {text}.", advice=advice)
+
+
+def describe_fallback(reason: ModelError, powered: Settings, data: Data) -> LwaWarning:
+    """Return the warning that the target is the powered one, and whether that is the full posterior."""
+    fell = "target='auto' fell back to 'powered'"
+    why = f"since the calibrated target cannot be used here. {reason}"
+    if powered.subset_size == data.available and not (data.ordered and len(data.series) > 1):
+        return LwaWarning(f"{fell} with all rows at each step, which is the full posterior, {why}")
+    text, advice = advise_all_rows(data)
+    return LwaWarning(f"{fell}, whose draws are not those of the full posterior, {why} Instead: {text}.", advice=advice)
 
 
 def pass_stages(data: Data, settings: Settings, starts: Starts | None, display: Display, remarks: Sequence[str]) -> Run:
     """Return the run, by stages each of which is given what those before it found."""
+    settings = settings.hold_all(data.available, ordered=data.ordered)
     python_call = time_python_model(data, settings, starts, display) if data.model.in_python else None
     require_kernel(data, settings)
     began, cohorts = time.monotonic(), group_chains(settings.chains, ordered=data.ordered)

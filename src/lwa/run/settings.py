@@ -12,7 +12,7 @@ from lwa.backend.random import as_seed
 from lwa.errors import InputError
 from lwa.kernels import Kernel
 from lwa.run.budget import NO_LIMIT, Budget, RowReads, as_budget
-from lwa.subsets.moves import Move, Swap, Window, as_move
+from lwa.subsets.moves import Fixed, Move, Swap, Window, as_move
 from lwa.subsets.weights import WEIGHTS, Weight
 from lwa.summaries import Summary, as_summary
 from lwa.targets.target import Calibrated, Powered, TargetChoice, as_target
@@ -90,8 +90,9 @@ class Settings:
             weighted = move is None or move.weighted
             summary = as_summary(given["summary"], weighted=weighted, calibrated=calibrated, ordered=ordered)
         return cls(
-            subset_size=size, grows=grows, target=target, falls_back=falls_back, exact=require_bool("exact", given["exact"]),
-            summary=summary, epsilon=as_epsilon(given["epsilon"]), draws=draws or NO_LIMIT, filling=draws is None,
+            subset_size=size, grows=grows, target=target, falls_back=falls_back,
+            exact=require_bool("exact", given["exact"]), summary=summary, epsilon=as_epsilon(given["epsilon"]),
+            draws=draws or NO_LIMIT, filling=draws is None,
             tune=require_whole("tune", given["tune"], least=0, example=1000),
             chains=require_whole("chains", given["chains"], least=1, example=4),
             thinning=as_count("thinning", given["thinning"], example=1), seed=as_seed(given["seed"]),
@@ -117,6 +118,12 @@ class Settings:
             return self
         whole = self.calibration is not None and not ordered and self.summary is None and available <= WHOLE
         return replace(self, subset_size=available if whole else min(self.subset_size, available))
+
+    def hold_all(self, available: int, *, ordered: bool) -> "Settings":
+        """Return the settings by which a subset of all rows stays as it is: no other row could come in."""
+        if self.calibration is not None or ordered or self.subset_size != available:
+            return self
+        return replace(self, subset_move=Fixed(), summary=None)
 
     @property
     def calibration(self) -> Calibrated | None:

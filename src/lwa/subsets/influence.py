@@ -19,8 +19,7 @@ from lwa.models.model import Model
 from lwa.rows import Batch, Rows
 from lwa.rows.passes import map_pieces
 from lwa.subsets.leverage import CELL, LEVERAGE_PASS_ROWS, UNIFORM_SHARE, find_in_cells, make_mapped_zeros
-from lwa.targets.reference import Reference
-from lwa.targets.remainder import draw_reach
+from lwa.targets.reference import Points, Reference, draw_reach
 
 DECISIVE = 50.0
 """Nats by which a row may count at most: one that excludes a θ would leave nothing of q for the others."""
@@ -92,7 +91,7 @@ class Influence:
 def find_influence(model: Model, rows: Rows, reference: Reference, seed: int) -> Influence:
     """Compute q in one pass over all rows."""
     N, start, together = len(rows), 0, block_size(rows)
-    size, own = make_mapped_zeros(np.float32, N), (reference.theta, draw_reach(reference, seed), together)
+    size, own = make_mapped_zeros(np.float32, N), (draw_reach(reference, seed), together)
     for found in map_pieces(rows, measure_piece, together, shared=(model,), own=own, here=model.in_python):
         size[start : start + len(found)] = found
         start += len(found)
@@ -112,13 +111,12 @@ def lay_out_influence(size: NDArray[np.float32]) -> Influence:
 
 
 def measure_piece(
-    model: Model, theta: NDArray[np.float64], away: NDArray[np.float64], together: int, start: int,
-    blocks: Iterable[Batch],
-) -> NDArray[np.float32]:  # fmt: skip
+    model: Model, points: Points, together: int, start: int, blocks: Iterable[Batch]
+) -> NDArray[np.float32]:
     """Return b_k of the rows of a piece."""
     likelihood, found = find_likelihood(model), []
     for batch in blocks:
-        terms = np.abs(likelihood.expand_rows(theta, away, batch, together))
+        terms = np.abs(likelihood.expand_rows(*points, batch, together))
         decisive = np.where(terms < DECISIVE, terms, DECISIVE)  # NaN too
         found.append(np.sqrt((decisive**2).mean(0)).astype(np.float32))
     return np.concatenate(found)

@@ -3,12 +3,17 @@
 Newton's method maximises log p(θ) + Σ ℓ_k(θ), first on growing subsets, where steps are cheap, then on all rows, with
 float64 sums over a stream. It stops when the next step is small compared with the posterior's width, so a few passes
 are enough to bring θ̂ into the bulk.
+
+What is left beyond second order, T_k(δ) with δ = θ - θ̂, the calibrated target takes from the subset. It estimates their
+sum over all rows with a variance v(δ), and its draws follow π(θ) exp(v(δ)/2), to first order in v: where v is small
+within the posterior's reach, they are right. One pass over all rows measures it there.
 """
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +23,7 @@ from jaxtyping import Float, Float64
 from numpy.typing import NDArray
 
 from lwa.backend.random import Purpose, generator
-from lwa.errors import ModelError
+from lwa.errors import ModelError, NotSmoothError
 from lwa.models.check import describe_theta, label_entries
 from lwa.models.likelihood import NumpySums, Sums, block_size, find_likelihood, split_into_blocks
 from lwa.models.model import Model, Vectors
@@ -41,6 +46,12 @@ SLOW_STEPS = 5
 """Near a mode each Newton step squares the distance. This many steps in a row that only shorten it by a constant factor
 run towards a mode at infinity, as in perfect separation, even if they are short compared with a posterior sd that grows
 with them."""
+PAIRS, REACH = 8, 2.5
+"""Pairs θ̂ ± δ at which all rows are expanded, and the sds of these δ along any direction: single rows see points up to
+five sds out."""
+CUBIC = 160.0
+"""If T_k is cubic along a direction, v = c z⁶ has mean 15·2.5⁶ c over these points, and exp(v/2) makes the sd larger by
+22 c, a factor of 160 less."""
 THETAS_AT_ONCE = 2048
 """θ whose distances are computed together, within a processor's cache."""
 
@@ -110,13 +121,12 @@ def sum_batches(
 
 
 def require_derivatives(model: Model, one: AnyBatch) -> None:
-    """Raise `ModelError`, before any pass over the rows, if JAX cannot differentiate the model twice."""
+    """Raise `NotSmoothError`, before any pass over the rows, if JAX cannot differentiate the model twice."""
     if fault := find_not_differentiable(model, one, lambda function: jax.jacfwd(jax.grad(function))):
         name, reason = fault
-        raise ModelError(
+        raise NotSmoothError(
             f"target='calibrated' needs derivatives of {name}, and JAX cannot take them: {reason}. "
-            "Write it with functions that JAX differentiates twice, or pass target='powered' or 'subposterior', "
-            "which need none."
+            "Write it with functions that JAX differentiates twice."
         )
 
 
@@ -148,26 +158,24 @@ def find_not_differentiable(
 
 
 def require_curved(model: Model, found: NumpySums) -> None:
-    """Raise `ModelError` if the log-likelihood depends on a parameter but has no second derivative in it."""
+    """Raise `NotSmoothError` if the log-likelihood depends on a parameter but has no second derivative in it."""
     flat = (np.asarray(found.curvature) == 0).all(1) & (np.asarray(found.gradient) != 0)
     if flat.any():
         names = ", ".join(name for name, is_flat in zip(model.scalar_names, flat, strict=True) if is_flat)
-        raise ModelError(
+        raise NotSmoothError(
             f"The second derivative of log_likelihood in {names} is zero for all rows though the first is not: it has "
-            "kinks or steps (an absolute value, a maximum, a rounding), so there is no curvature to calibrate by. Pass "
-            "target='powered' or 'subposterior', which need no derivatives."
+            "kinks or steps (an absolute value, a maximum, a rounding), so there is no curvature to calibrate by."
         )
 
 
 def require_finite_derivatives(model: Model, theta: NDArray[np.float64], found: NumpySums, prior: NumpySums) -> None:
-    """Raise `ModelError` if derivatives are NaN or infinite at a θ with a finite log posterior."""
+    """Raise `NotSmoothError` if derivatives are NaN or infinite at a θ with a finite log posterior."""
     if np.isfinite(found.value + prior.value):
         for name, sums in (("log_likelihood", found), ("log_prior", prior)):
             if not (np.isfinite(sums.gradient).all() and np.isfinite(sums.curvature).all()):
-                raise ModelError(
+                raise NotSmoothError(
                     f"The derivatives of {name} are not finite at theta = {describe_theta(model, theta)}, though its "
-                    "value is: the mode may lie at a boundary. Pass constraints, such as {'sigma': 'positive'}, "
-                    "or target='powered' or 'subposterior', which need no derivatives."
+                    "value is: the mode may lie at a boundary. Pass constraints, such as {'sigma': 'positive'}."
                 )
 
 
@@ -227,7 +235,11 @@ def climb_to_mode(
         if not value >= best - 1e-9 * abs(best):  # NaN too
             step = step / 2
             if np.abs(step).max() <= 1e-14 * (1 + np.abs(theta).max()):
-                break
+                raise NotSmoothError(
+                    f"No mode of the posterior was found: from theta = {describe_theta(model, theta)} on, no step along "
+                    "the gradient, however short, increases the log posterior. It has kinks or jumps (an absolute "
+                    "value, a maximum, a support that depends on theta), or its derivatives are wrong."
+                )
             here = theta + step
             continue
         require_curved(model, found)
@@ -254,9 +266,8 @@ def climb_to_mode(
     raise ModelError(
         f"No mode of the posterior was found: Newton's method reached theta = {describe_theta(model, theta)} and did "
         f"not converge: {', '.join(moving[:6])} kept changing. If values keep growing, the data may be perfectly "
-        "separated or a direction unidentified: give those parameters a proper prior, pass "
-        "target=lwa.targets.Calibrated(reference=...) with a point in the bulk, or target='powered', which needs no "
-        "mode."
+        "separated or a direction unidentified: give those parameters a proper prior, or pass "
+        "target=lwa.targets.Calibrated(reference=...) with a point in the bulk."
     )
 
 
@@ -298,3 +309,57 @@ def sum_values_in_piece(
     for batch in blocks:
         total = total + likelihood.sum_values(thetas, batch, size)
     return total
+
+
+class Remainders(NamedTuple):
+    """Sums over all rows at points within the posterior's reach, δ first, then -δ."""
+
+    rows: int  # N
+    total: NDArray[np.float64]  # (2 PAIRS,)  S(δ)
+    squares: NDArray[np.float64]  # (2 PAIRS,)  Σ T_k(δ)²
+
+    def vary(self, n: int) -> NDArray[np.float64]:
+        """Return v(δ) for uniform subsets of n rows; infinite where a row has no density."""
+        N = self.rows
+        with np.errstate(invalid="ignore", over="ignore"):
+            found = (N - n) * N / n * (self.squares / N - (self.total / N) ** 2)
+        return np.where(np.isfinite(found), np.maximum(found, 0.0), np.inf)
+
+    def predict_error(self, n: int) -> float:
+        """Return a rough relative error of sds with uniform subsets of n rows, on the safe side."""
+        return float(self.vary(n).mean() / CUBIC)
+
+
+class Points(NamedTuple):
+    """θ̂ and some δ: rows are expanded at θ̂ and compared at θ̂ ± δ."""
+
+    theta: NDArray[np.float64]  # (d,)
+    away: NDArray[np.float64]  # (P, d)
+
+
+def draw_reach(reference: Reference, seed: int) -> Points:
+    """Return the points at which all rows are expanded."""
+    z = generator(seed, Purpose.PREDICTION, 2).normal(size=(PAIRS, len(reference.theta)))
+    return Points(reference.theta, REACH * z @ reference.factor.T)
+
+
+def sum_remainders(model: Model, rows: Rows, reference: Reference, seed: int) -> Remainders:
+    """Return the sums of T_k and T_k² over all rows, from one pass."""
+    size = block_size(rows)
+    own = (draw_reach(reference, seed), size)
+    total, squares = np.zeros(2 * PAIRS), np.zeros(2 * PAIRS)
+    for one in map_pieces(rows, sum_remainders_in_piece, size, shared=(model,), own=own, here=model.in_python):
+        total, squares = total + one[0], squares + one[1]
+    return Remainders(len(rows), total, squares)
+
+
+def sum_remainders_in_piece(
+    model: Model, points: Points, size: int, start: int, blocks: Iterable[AnyBatch]
+) -> NDArray[np.float64]:
+    """Return both sums over the rows of a piece, `(2, 2 PAIRS)`."""
+    likelihood, found = find_likelihood(model), np.zeros((2, 2 * len(points.away)))
+    for batch in blocks:
+        terms = likelihood.expand_rows(*points, batch, size)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found += terms.sum(1), (terms**2).sum(1)
+    return found

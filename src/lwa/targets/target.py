@@ -245,7 +245,8 @@ class Target:
         if self.expansion is None or self.expansion.share is None or sds is None:
             return remainder
         share = self.expansion.share.astype(sds.dtype)
-        return jnp.minimum(remainder, (0.5 * LARGEST_REMAINDER * jnp.sum(share * sds**2)).astype(remainder.dtype))
+        most = (0.5 * LARGEST_REMAINDER * jnp.sum(share * sds**2)).astype(remainder.dtype)
+        return jnp.where(remainder > most, most, remainder)
 
     def sds(self, theta: Array) -> Array | None:
         """Return V δ, how far θ is from θ̂ in posterior sds; None if there is no θ̂."""

@@ -103,7 +103,8 @@ def forecast_from_sample(
 ) -> Forecast:
     """Forecast from a sample of the rows."""
     N, size = some.length, options["subset_size"]
-    size = min(DEFAULT_SUBSET_SIZE, N) if size is None else size
+    if size is None and len(some.rows) < N:  # a sample asks for larger subsets than all rows would
+        size = min(DEFAULT_SUBSET_SIZE, N)
     if isinstance(size, int) and size > N:
         raise InputError(f"subset_size={size} exceeds the {N} rows of the data. Pass subset_size <= {N}.")
     asked: SampleOptions = {**options, "seed": as_seed(options["seed"]), "subset_size": size}
@@ -134,6 +135,7 @@ def count_passes(trial: Trial, some: RowSample, options: SampleOptions, *, certi
         "bind": trial.binding,
         "survey": 1,
         "mode": 0 if reference is None else count_newton_passes(trial.data, reference, some.length, seed),
+        "reach": int(trial.fit.attributes["predicted_sd_error"] is not None),
         "leverage": int(trial.problem.subsets.leverage is not None),
         "size": int(options["subset_size"] == "auto"),
         "exact": 0,

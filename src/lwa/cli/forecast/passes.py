@@ -19,9 +19,9 @@ from lwa.models.likelihood import NumpySums
 from lwa.result.result import Result
 from lwa.rows import Rows, StoreRows, survey
 from lwa.run.pilot import PILOT_PAIRS
-from lwa.subsets.leverage import find_leverage
+from lwa.subsets.leverage import Leverage, find_leverage
 from lwa.targets import reference as modes
-from lwa.targets.reference import Reference, compute_log_posterior, sum_all_rows
+from lwa.targets.reference import Reference, compute_log_posterior, sum_all_rows, sum_remainders
 
 GATHERED_ROWS = 2**12
 """Rows that are read at random, to time it."""
@@ -45,11 +45,16 @@ def measure_passes(data: Data, problem: Problem, fit: Result, chains: int) -> di
         thetas = np.tile(model.ravel(model.init) if reference is None else reference.theta, (chains, 1))
         compute_log_posterior(model, full, thetas)  # compile
         found["exact"] = measure(lambda: compute_log_posterior(model, full, thetas))[0] / M
-        found["leverage"] = found["exact"]
+        found["leverage"] = found["reach"] = found["exact"]
         if reference is not None:
             found["mode"] = measure(lambda: sum_all_rows(model, full, reference.theta))[0] / M
-            if problem.subsets.leverage is not None:
+            if problem.subsets.n < len(full):
+                sum_remainders(model, full, reference, problem.seed)  # compile
+                found["reach"] = measure(lambda: sum_remainders(model, full, reference, problem.seed))[0] / M
+            if isinstance(problem.subsets.leverage, Leverage):
                 found["leverage"] = measure(lambda: find_leverage(model, full, reference))[0] / M
+            elif problem.subsets.leverage is not None:
+                found["leverage"] = found["reach"]
     value = found["exact"] / chains
     return found | {"size": 2 * PILOT_PAIRS * value, "certificate": measure_certificate(fit, model.dimension, M, value)}
 

@@ -14,6 +14,7 @@ PASS_PURPOSES = {
     "bind": "find levels, values and scales of the formula's columns",
     "survey": "check that all values are finite, fingerprint the data",
     "mode": "find the mode by Newton's method",
+    "reach": "measure what rows add within the posterior's reach",
     "leverage": "find the rows that matter most",
     "size": "find how many rows a subset needs",
     "exact": "correct every draw by all rows",

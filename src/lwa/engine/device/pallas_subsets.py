@@ -255,7 +255,8 @@ class ChainProgram(NamedTuple):
         remainder = constants[self.power_at][0] * summed.astype(jnp.float64)
         if self.share_at is not None:  # `Target.limit`, written out
             bend = sum(share * z**2 for share, z in zip(known[self.share_at], sds, strict=True))
-            remainder = jnp.minimum(remainder, (0.5 * LARGEST_REMAINDER * jnp.asarray(bend)).astype(remainder.dtype))
+            most = (0.5 * LARGEST_REMAINDER * jnp.asarray(bend)).astype(remainder.dtype)
+            remainder = jnp.where(remainder > most, most, remainder)
         return rest, rest + remainder
 
 
