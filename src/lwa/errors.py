@@ -29,6 +29,10 @@ class ModelError(InputError):
     """A log-likelihood, log-prior or start that raises, has the wrong shape or is not finite."""
 
 
+class NotSmoothError(ModelError):
+    """A model without the derivatives that the calibrated target needs."""
+
+
 class RunFolderError(LwaError):
     """A saved run that is missing, damaged or of another format."""
 

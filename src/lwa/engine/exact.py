@@ -23,10 +23,14 @@ from lwa.backend.random import Purpose, generator
 from lwa.engine.cohort import Cohort, build_first_state, draw_noise_of_page, make_blank_page
 from lwa.engine.problem import Problem
 from lwa.engine.recorder import sum_or_any
+from lwa.errors import ModelError
 from lwa.kernels.kernel import ADDED_UP, MoveInfo, Tuning, acceptance_probability, accepts
 from lwa.rows.slots import to_columns
 from lwa.targets.reference import compute_log_posterior
 from lwa.targets.target import Given, as_held
+
+MOST_SEARCHES = 20
+"""Passes in which a chain must find a θ of positive density."""
 
 
 class Correction(NamedTuple):
@@ -114,11 +118,15 @@ class Surrogate:
         self, proposed: Float[np.ndarray, "chains d"], log_surrogate: Float64[np.ndarray, " chains"],
         old: Float64[np.ndarray, " chains"], new: Float64[np.ndarray, " chains"]
     ) -> Correction:  # fmt: skip
-        """Accept or reject by the log full posterior, which is `old` at θ and `new` at θ′."""
+        """Accept or reject by the log full posterior, which is `old` at θ and `new` at θ′.
+
+        A θ of density 0, such as one outside a support that all rows bound but U does not, is left at once.
+        """
         seed, decision = self.problem.seed, self.streams.decision
         log_u = np.array([float(np.log(generator(seed, decision, name, self.done).random())) for name in self.names])
         with np.errstate(invalid="ignore"):
             log_ratio = np.where(new > -np.inf, new - old + log_surrogate, -np.inf)
+        log_ratio = np.where(old > -np.inf, log_ratio, 0.0)
         accept = np.asarray(accepts(jnp.asarray(log_u), jnp.asarray(log_ratio)))
         self.theta = np.where(accept[:, None], proposed, self.theta)
         self.done += 1
@@ -147,17 +155,35 @@ def build_surrogates(cohorts: Sequence[Cohort], steps: int) -> list[Surrogate]:
         ]
 
 
-def correct(
-    surrogates: Sequence[Surrogate], problem: Problem, values: list[NDArray[np.float64]] | None
-) -> tuple[list[Correction], list[NDArray[np.float64]]]:
-    """Make one surrogate transition of every chain, in one pass over the rows (two for the first)."""
-    model, rows = problem.target.model, problem.full
+def score(problem: Problem, thetas: Sequence[NDArray[Any]]) -> list[NDArray[np.float64]]:
+    """Return log π of the θ of each surrogate, in one pass over the rows."""
+    found = compute_log_posterior(problem.target.model, problem.full, np.concatenate(thetas))
+    return np.split(found, np.cumsum([len(theta) for theta in thetas])[:-1])
+
+
+def enter_support(surrogates: Sequence[Surrogate], problem: Problem) -> list[NDArray[np.float64]]:
+    """Return log π where every chain is, after chains that began where it is -inf have moved to where it is not."""
     with jax.enable_x64(True):
-        sizes = np.cumsum([len(surrogate.theta) for surrogate in surrogates])[:-1]
-        if values is None:
-            values = np.split(compute_log_posterior(model, rows, np.concatenate([s.theta for s in surrogates])), sizes)
+        values = score(problem, [surrogate.theta for surrogate in surrogates])
+    for _ in range(MOST_SEARCHES):
+        if all((value > -np.inf).all() for value in values):
+            return values
+        values = correct(surrogates, problem, values)[1]
+    N = len(problem.subsets.rows)
+    raise ModelError(
+        f"After tune and {MOST_SEARCHES} passes over all rows, a chain is still where the posterior of all rows is 0: "
+        f"subsets do not know all bounds of theta. Pass target='powered', subset_size={N}.",
+        advice={"target": "powered", "subset_size": N, "exact": False},
+    )
+
+
+def correct(
+    surrogates: Sequence[Surrogate], problem: Problem, values: list[NDArray[np.float64]]
+) -> tuple[list[Correction], list[NDArray[np.float64]]]:
+    """Make one surrogate transition of every chain, in one pass over the rows; `values` is log π before it."""
+    with jax.enable_x64(True):
         proposals = [surrogate.propose() for surrogate in surrogates]
-        scored = np.split(compute_log_posterior(model, rows, np.concatenate([theta for theta, _ in proposals])), sizes)
+        scored = score(problem, [theta for theta, _ in proposals])
         done = [
             surrogate.decide(theta, log_surrogate, old, new)
             for surrogate, (theta, log_surrogate), old, new in zip(surrogates, proposals, values, scored, strict=True)

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from lwa.backend.random import Purpose
-from lwa.engine.exact import Correction, Streams, Surrogate, correct
+from lwa.engine.exact import Correction, Streams, Surrogate, correct, score
 from lwa.engine.problem import Problem
 from lwa.errors import warn
 from lwa.kernels.kernel import Tuning
@@ -50,7 +50,7 @@ class Polisher:
             surrogate = Surrogate(
                 self.problem, range(chains), theta.reshape(-1, d), self.tuning, steps=MOVES_PER_PASS, streams=streams
             )
-            values, made = None, list[Correction]()
+            values, made = score(self.problem, [surrogate.theta]), list[Correction]()
             while len(made) < passes and not (interruption.asked and made):
                 try:
                     done, values = correct([surrogate], self.problem, values)

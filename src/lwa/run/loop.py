@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from lwa.diagnostics.running import RunningSummary
 from lwa.engine.cohort import Cohort, Moves
-from lwa.engine.exact import build_surrogates, correct
+from lwa.engine.exact import build_surrogates, correct, enter_support
 from lwa.engine.recorder import Kept
 from lwa.engine.tally import Tally, add_tallies, count_block
 from lwa.errors import ExecutorError, ModelError, out_of_memory
@@ -393,7 +393,8 @@ def sample_exactly(runner: BlockRunner, state: RunState, display: Display, keepe
             return runner.stop_reason and f"{runner.stop_reason} after {state.draws} {settings.of_draws}", None
         try:
             state.torn = True
-            done, state.values = correct(state.surrogates, run.problem, state.values)
+            values = enter_support(state.surrogates, run.problem) if state.values is None else state.values
+            done, state.values = correct(state.surrogates, run.problem, values)
             made = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: settings.chains], *done)
             draws.record_corrected(recorder, made, n, N)
             draws.summarise(state, run)

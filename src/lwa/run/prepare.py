@@ -47,22 +47,22 @@ def prepare(data: Data, settings: Settings, starts: Starts | None, display: Disp
 
 def advise_all_rows(data: Data) -> tuple[str, dict[str, Any]]:
     """Return how to draw from the full posterior without derivatives, and the arguments for that."""
-    rival = "lwa.rivals.sample('metropolis', model, data), whose steps read all rows"
+    rival = "lwa.rivals.sample('metropolis', model, data)"
     if data.ordered and len(data.series) > 1:  # no window holds them all
-        return f"{rival}, draws from the full posterior without derivatives", {}
+        return f"{rival} draws from the full posterior without derivatives.", {}
     advice = {"target": "powered", "subset_size": data.available}
     return (
-        f"{describe_arguments(advice)} needs no derivatives: each step reads all {len(data):,} rows, and the draws are "
-        f"of the full posterior. So are those of {rival}, and those of exact=True with target='powered', which is slow "
-        "unless subsets hold a good share of the rows. With smaller subsets alone, 'powered' and 'subposterior' are not "
-        "the full posterior"
+        f"Pass {describe_arguments(advice)}, which needs no derivatives: each step reads all {len(data):,} rows, and "
+        f"the draws are of the full posterior. So are those of {rival} and, if the support does not depend on theta, "
+        "of target='powered', exact=True, which is slow unless subsets hold much of the rows. With smaller subsets "
+        "alone, 'powered' and 'subposterior' are not the full posterior."
     ), advice
 
 
 def add_advice(error: NotSmoothError, data: Data) -> ModelError:
     """Return the error with what to pass if the model is meant to be as it is."""
     text, advice = advise_all_rows(data)
-    return NotSmoothError(f"{error} If the model is meant so: {text}.", advice=advice)
+    return NotSmoothError(f"{error} If the model is meant so: {text}", advice=advice)
 
 
 def describe_fallback(reason: ModelError, powered: Settings, data: Data) -> LwaWarning:
@@ -72,7 +72,7 @@ def describe_fallback(reason: ModelError, powered: Settings, data: Data) -> LwaW
     if powered.subset_size == data.available and not (data.ordered and len(data.series) > 1):
         return LwaWarning(f"{fell} with all rows at each step, which is the full posterior, {why}")
     text, advice = advise_all_rows(data)
-    return LwaWarning(f"{fell}, whose draws are not those of the full posterior, {why} Instead: {text}.", advice=advice)
+    return LwaWarning(f"{fell}, whose draws are not those of the full posterior, {why} {text}", advice=advice)
 
 
 def pass_stages(data: Data, settings: Settings, starts: Starts | None, display: Display, remarks: Sequence[str]) -> Run:

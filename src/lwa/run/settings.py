@@ -25,6 +25,9 @@ DEFAULT_SIZE = 1000
 WHOLE = 5000
 """With no more rows than this, the calibrated target reads all of them at each step unless told otherwise: then it is
 the posterior itself."""
+WHOLE_POWERED = 100_000
+"""With no more rows than this, `target="auto"` reads all of them at each step if it falls back to the powered target:
+then it is the posterior itself, at about a millisecond per step."""
 PRECISIONS = ["auto", "float32", "float64"]
 KEEPING = ["auto", "all", "summary"]
 
@@ -105,10 +108,12 @@ class Settings:
         )  # fmt: skip
 
     def fall_back(self, N: int, *, ordered: bool) -> "Settings":
-        """Return the settings of the powered target, to which `target="auto"` falls back."""
+        """Return the settings of the powered target, to which `target="auto"` falls back: on all rows, unless many."""
         move = self.subset_move or (Window() if ordered else Swap(1))
+        chosen = self.grows or self.subset_size is None
+        size = N if chosen and not ordered and N <= WHOLE_POWERED else self.subset_size or min(DEFAULT_SIZE, N)
         return replace(
-            self, target=Powered(), subset_size=self.subset_size or min(1000, N), subset_move=move,
+            self, target=Powered(), subset_size=size, subset_move=move,
             summary=self.summary or as_summary("auto", weighted=move.weighted, ordered=ordered),
         )  # fmt: skip
 

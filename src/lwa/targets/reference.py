@@ -42,6 +42,8 @@ FEWEST_UNITS = 8
 CLOSE_ENOUGH = 0.01
 """Newton decrement, in posterior sds, at which θ̂ is safely in the bulk."""
 MOST_STEPS = 100
+MOST_HALVINGS = 40
+"""Steps along the gradient that are halved this often, in all, are short beyond what a smooth function asks for."""
 SLOW_STEPS = 5
 """Near a mode each Newton step squares the distance. This many steps in a row that only shorten it by a constant factor
 run towards a mode at infinity, as in perfect separation, even if they are short compared with a posterior sd that grows
@@ -159,7 +161,7 @@ def find_not_differentiable(
 
 def require_curved(model: Model, found: NumpySums) -> None:
     """Raise `NotSmoothError` if the log-likelihood depends on a parameter but has no second derivative in it."""
-    flat = (np.asarray(found.curvature) == 0).all(1) & (np.asarray(found.gradient) != 0)
+    flat = (np.diag(found.curvature) == 0) & (np.asarray(found.gradient) != 0)
     if flat.any():
         names = ", ".join(name for name, is_flat in zip(model.scalar_names, flat, strict=True) if is_flat)
         raise NotSmoothError(
@@ -228,18 +230,14 @@ def climb_to_mode(
     that is as good a guess as any.
     """
     best, step, here, decrement, slow = -np.inf, np.zeros_like(theta), theta, np.inf, 0
-    sds = np.zeros_like(theta)  # the last step in units of the parameters' own sds
+    sds, halved = np.zeros_like(theta), 0  # the last step in units of the parameters' own sds; halvings in all
     for _ in range(MOST_STEPS):
         found, prior = sums(here), find_likelihood(model).sum_prior(here)
         value = float(prior.value + found.value)
         if not value >= best - 1e-9 * abs(best):  # NaN too
-            step = step / 2
+            step, halved = step / 2, halved + 1
             if np.abs(step).max() <= 1e-14 * (1 + np.abs(theta).max()):
-                raise NotSmoothError(
-                    f"No mode of the posterior was found: from theta = {describe_theta(model, theta)} on, no step along "
-                    "the gradient, however short, increases the log posterior. It has kinks or jumps (an absolute "
-                    "value, a maximum, a support that depends on theta), or its derivatives are wrong."
-                )
+                break
             here = theta + step
             continue
         require_curved(model, found)
@@ -262,6 +260,12 @@ def climb_to_mode(
         if decrement < enough and not slow:
             return theta, found, prior
         here = theta + step
+    if halved > MOST_HALVINGS:
+        raise NotSmoothError(
+            f"No mode of the posterior was found: at theta = {describe_theta(model, theta)} only the shortest steps "
+            "increase the log posterior, if any do. It may have kinks or jumps: an absolute value, a maximum, a "
+            "support that depends on theta."
+        )
     moving = [name for name, by in zip(label_entries(model), sds, strict=True) if abs(by) >= 0.3 * np.abs(sds).max()]
     raise ModelError(
         f"No mode of the posterior was found: Newton's method reached theta = {describe_theta(model, theta)} and did "
