@@ -30,7 +30,8 @@ BLOCK = 4096  # rows that are scored together, for TOGETHER values of θ: 2 MiB 
 TOGETHER = 64
 ENOUGH = {"mean": 0.007, "sd": 0.007, "quantiles": 0.02}  # errors, in sds, at which a reference draws no more
 KEEPS = {"mean": 0.02, "sd": 0.03, "quantiles": 0.04}  # errors above which importance sampling gives way to NUTS
-HIGHEST_K = 0.6  # of the Pareto shape of importance weights: above, their mean has no reliable error
+HIGHEST_K = 0.7  # of the Pareto shape of importance weights: above, their mean has no reliable error,
+LARGEST_WEIGHT = 10.0  # unless no weight is larger than this many times the mean
 
 
 @dataclass(frozen=True)
@@ -262,8 +263,10 @@ def fit_proposal(wide, points, values, weight):
         for df in (5, 15, 60)
         for more in (1.0, 1.15)
     ]
+    some = weight > 0
+    log_weight, points, values = np.log(weight[some]), points[some], values[some]
     # E_π[π/q], from the points at hand: the smaller, the more effective points.
-    return min(fitted, key=lambda one: np.logaddexp.reduce(np.log(weight) + values - one.log_density(points)))
+    return min(fitted, key=lambda one: np.logaddexp.reduce(log_weight + values - one.log_density(points)))
 
 
 def sample_by_importance(posterior, mode, bend, most_points, seed=0):
@@ -283,7 +286,8 @@ def sample_by_importance(posterior, mode, bend, most_points, seed=0):
         new = proposal.draw(rng, count)
         points, values = np.concatenate([points, new]), np.concatenate([values, posterior.values(new)])
         weight, k = smooth_weights(values - proposal.log_density(points))
-        how = {"kind": "importance", "points": len(points), "k": k, "effective": float(1 / (weight**2).sum())}
+        how = {"kind": "importance", "points": len(points), "k": k, "largest_weight": float(weight.max() * len(points))}
+        how["effective"] = float(1 / (weight**2).sum())
         found = summarise(points, weight, how)
         hopeless = how["effective"] < 0.002 * len(points)
         if is_enough(found, ENOUGH) or len(points) >= most_points or hopeless:
@@ -293,6 +297,7 @@ def sample_by_importance(posterior, mode, bend, most_points, seed=0):
 
 def sample_by_nuts(problem, posterior, mode, bend, chains=8, tune=500, draws=2500, seed=0):
     """NUTS in the coordinates in which the posterior's curvature at the mode is 1, or in those that the problem has."""
+    around = 0.5 if problem.nuts is None else 0.1
     if problem.nuts is None:
         factor = np.linalg.inv(np.linalg.cholesky(bend)).T
         density, start = (lambda z, rows: posterior.log_density(mode + factor @ z, rows)), np.zeros(len(mode))
@@ -315,7 +320,7 @@ def sample_by_nuts(problem, posterior, mode, bend, chains=8, tune=500, draws=250
         return jax.lax.scan(move, state, jax.random.split(second, draws))[1]
 
     keys = jax.random.split(jax.random.key(seed), chains)
-    begin = start + 0.5 * jax.random.normal(jax.random.key(seed + 1), (chains, len(start)))
+    begin = start + around * jax.random.normal(jax.random.key(seed + 1), (chains, len(start)))
     path, divergent = jax.vmap(run, in_axes=(0, 0, None))(keys, begin, posterior.on_device)
     theta = to_theta(np.asarray(path).reshape(chains * draws, -1))
 
@@ -337,11 +342,14 @@ def compute(problem, kind=None):
             points = problem.exact(np.random.default_rng(0), 200_000)
             return summarise(points, np.full(len(points), 1 / len(points)), {"kind": "exact", "points": len(points)})
         posterior = Posterior(problem)
+        if problem.nuts is not None and kind != "importance":
+            return sample_by_nuts(problem, posterior, None, None)
         mode, bend = posterior.find_mode(problem.model.ravel(problem.model.init))
         found = None
-        if kind == "importance" or (kind is None and problem.nuts is None and problem.points):
+        if kind == "importance" or (kind is None and problem.points):
             found = sample_by_importance(posterior, mode, bend, problem.points)
-            if kind or (found.how["k"] <= HIGHEST_K and is_enough(found, KEEPS)):
+            reliable = found.how["k"] <= HIGHEST_K or found.how["largest_weight"] <= LARGEST_WEIGHT
+            if kind or (reliable and is_enough(found, KEEPS)):
                 return found
         nuts = sample_by_nuts(problem, posterior, mode, bend)
         return replace_how(nuts, instead_of=None if found is None else found.how | found.worst_error())
