@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from lwa.backend.xla import program
 from lwa.kernels.kernel import Kernel, MoveInfo, accepts, choose
-from lwa.rows.slots import Columns, put
+from lwa.rows.slots import Columns, put, put_rows
 from lwa.targets.target import Given, Target, Terms
 
 
@@ -166,8 +166,8 @@ def exchange_rows(state: State, entry: Tape) -> State:
     """Put the incoming rows into their slots of Y_U."""
     if not entry.slots.size:
         return state
-    rows, counts = jax.tree.map(partial(put, entry.slots), (entry.rows, entry.counts), (state.rows, state.counts))
-    return state._replace(rows=rows, counts=counts)
+    counts = jax.tree.map(partial(put, entry.slots), entry.counts, state.counts)
+    return state._replace(rows=put_rows(entry.slots, entry.rows, state.rows), counts=counts)
 
 
 def move(state: State, entry: Tape, target: Target, kernel: Kernel) -> tuple[State, Draw]:

@@ -60,7 +60,7 @@ def test_detailed_balance_over_all_pairs_of_slots(weight):
         matrix = np.zeros((16, 16))
         for slot, row in product(range(2), range(4)):
             incoming = np.full((16, 1), row)
-            statistics, _ = chain._per_slot(Y[incoming.ravel()], incoming)
+            statistics, _ = chain._per_slot(chain.take_slots(incoming), incoming)
             slots = jnp.full((16, 1), slot)
             candidate = Candidate(slots, jnp.asarray(incoming), statistics, jnp.full(16, -jnp.inf))
             _, away = jax.vmap(algorithm.propose)(U, candidate)
@@ -173,7 +173,7 @@ def test_weighted_statistics_are_unbiased():
             calibrate(model, reference, 1.0, transport=False), leverage,
         )  # fmt: skip
         everything = np.arange(2000)[None, :]
-        statistics, carried = chain._per_slot(data, everything)
+        statistics, carried = chain._per_slot(chain.take_slots(everything), everything)
         q = leverage.size[:2000] / leverage.size[:2000].sum(dtype=float)
         np.testing.assert_allclose(np.asarray(statistics[0]) @ q, 0.0, atol=1e-4)
         np.testing.assert_allclose(np.asarray(carried[0]) @ q, reference.gradient / 2000, atol=1e-5)

@@ -15,8 +15,9 @@ from lwa.models.model import Model, Unbound
 from lwa.rows import Rows, as_rows
 from lwa.rows.memory import ArrayRows, is_series, is_table
 from lwa.rows.parts import Parts, as_one_part, find_parts, join_series, require_ascending, require_index_ascending
-from lwa.rows.passes import SpreadRows, spread_passes
+from lwa.rows.passes import SpreadRows, list_strata, spread_passes
 from lwa.rows.store.cache import is_read_by_workers
+from lwa.rows.strata import build_strata
 from lwa.rows.units import build_groups, build_stretches
 from lwa.rows.workers.on_workers import RowsOnWorkers
 from lwa.user.progress import Display
@@ -60,6 +61,11 @@ class Data:
         """The groups or series; only for data that have them."""
         assert self.parts is not None
         return self.parts
+
+    @property
+    def stratified(self) -> bool:
+        """Whether groups are so unequal that they are units in strata of size."""
+        return len(list_strata(self.full)) > 1
 
     @property
     def mean_size(self) -> float:
@@ -174,7 +180,7 @@ def lay_out_units(
     if model.ordered is False:
         if parts is None:
             return Data(model, model, rows, rows)
-        return Data(model, model.of_units, rows, build_groups(rows, parts), parts)
+        return Data(model, model.of_units, rows, build_strata(rows, parts) or build_groups(rows, parts), parts)
     parts = parts or as_one_part(rows)
     if isinstance(model.ordered, str | int) and not isinstance(model.ordered, bool):
         require_ascending(rows, parts, model.ordered)

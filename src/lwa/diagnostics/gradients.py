@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from lwa.data.data import Data
 from lwa.errors import InputError, ModelError
 from lwa.models.check import describe_theta
-from lwa.models.likelihood import AnyScores, NumpyPlaces, NumpyScores, Places, ScoreSums, find_likelihood
+from lwa.models.likelihood import AnyScores, NumpyPlaces, NumpyScores, Places, ScoreSums, find_likelihood, map_strata
 from lwa.models.model import FloatType, Model
 from lwa.rows import Rows, survey
-from lwa.rows.passes import count_unit_rows, floor_power_of_two, map_pieces, visit_rows
+from lwa.rows.passes import count_unit_rows, floor_power_of_two, visit_rows
 from lwa.rows.units import AnyBatch
 from lwa.user.progress import Display
 
@@ -40,20 +40,20 @@ def score_places(layout: Data, places: NumpyPlaces, factor: NDArray[np.float64],
 
     F, `factor`, is the factor of the draws' covariance: gradients times F are in units of their own spread.
     """
-    model, rows, length = layout.model, layout.full, count_unit_rows(layout.full)
+    model, rows = layout.model, layout.full
     likelihood = find_likelihood(model)
-    size = floor_power_of_two(likelihood.choose_block(places) // length)
     precision = choose_score_precision(model, rows, places, factor)
     prior = likelihood.score_prior(places)
     require_finite_scores(model, places, prior, "log_prior")
-    if length == 1:
+    if count_unit_rows(rows) == 1:
+        size = floor_power_of_two(likelihood.choose_block(places))
         total: AnyScores = visit_rows(
-            rows, ScoreAdder, size, shared=(model,), own=(places, size, precision), here=model.in_python,
+            rows, ScoreAdder, size, shared=(model,), own=(places, precision, size), here=model.in_python,
             progress=lambda done: display.show("gradients", done, len(rows)),
         )[1].total  # fmt: skip
     else:
         survey(layout.rows)
-        total = score_units(layout, places, size, precision, display)
+        total = score_units(layout, places, precision, display)
     require_finite_scores(model, places, total, "log_likelihood")
     return ScoreSums(*(np.asarray(a) + np.asarray(b) for a, b in zip(prior, total, strict=True)))
 
@@ -66,7 +66,7 @@ def blank_scores(places: NumpyPlaces) -> AnyScores:
 class ScoreAdder:
     """Adds up the scores of rows, block by block."""
 
-    def __init__(self, model: Model, places: NumpyPlaces, size: int, precision: FloatType) -> None:
+    def __init__(self, model: Model, places: NumpyPlaces, precision: FloatType, size: int) -> None:
         self.likelihood, self.places, self.size, self.precision = find_likelihood(model), places, size, precision
         self.total: AnyScores = jax.device_put(blank_scores(places))
 
@@ -84,11 +84,12 @@ class ScoreAdder:
         return {"total": jax.tree.map(np.asarray, self.total)}
 
 
-def score_units(layout: Data, places: NumpyPlaces, size: int, precision: FloatType, display: Display) -> AnyScores:
+def score_units(layout: Data, places: NumpyPlaces, precision: FloatType, display: Display) -> AnyScores:
     """Return the scores of all segments or groups, from one pass."""
-    model, rows = layout.model, layout.full
-    pieces = map_pieces(
-        rows, score_piece, size, shared=(model,), own=(places, size, precision), here=model.in_python,
+    rows, most = layout.full, find_likelihood(layout.model).choose_block(places)
+    pieces = map_strata(
+        layout.model, rows, score_piece, places, precision,
+        choose=lambda stratum: floor_power_of_two(most // count_unit_rows(stratum)),
         progress=lambda done: display.show("gradients", done, len(rows), layout.units_in_words),
     )  # fmt: skip
     first = next(pieces)
@@ -98,10 +99,10 @@ def score_units(layout: Data, places: NumpyPlaces, size: int, precision: FloatTy
 
 
 def score_piece(
-    model: Model, places: NumpyPlaces, size: int, precision: FloatType, start: int, blocks: Iterable[AnyBatch]
+    model: Model, places: NumpyPlaces, precision: FloatType, size: int, start: int, blocks: Iterable[AnyBatch]
 ) -> ScoreAdder:
     """Return the scores of all units of a piece."""
-    adding = ScoreAdder(model, places, size, precision)
+    adding = ScoreAdder(model, places, precision, size)
     for block in blocks:
         adding.visit(block)
     return adding

@@ -316,18 +316,16 @@ def warm_up(problem: Problem, chains: int) -> None:
         def zeros[T](one: T, shape: tuple[int, ...]) -> T:
             return jax.tree.map(lambda leaf: np.zeros((*shape, *leaf.shape), leaf.dtype), one)
 
-        def rows(count: int) -> Columns:
-            return to_columns(subsets.rows.take(np.zeros(count, np.int64)), problem.dtype)
-
-        k = subsets.move.replaced(subsets.n)
+        held, come = (to_columns(subsets.take_examples(incoming=some), problem.dtype) for some in (False, True))
+        k = subsets.replaced
         given = None if subsets.calibration is None else as_held(subsets.calibration.blank(), problem.dtype)
         weighed = subsets.leverage is not None
         theta = np.zeros((chains, d), problem.dtype)
         counts = np.zeros((chains, subsets.n)) if weighed else None
-        state = build_first_state(problem, zeros(rows(subsets.n), (chains,)), theta, zeros(given, (chains,)), counts)
+        state = build_first_state(problem, zeros(held, (chains,)), theta, zeros(given, (chains,)), counts)
         noise = draw_noise_of_page(problem, Purpose.WARM_UP, range(chains), 0, page)
         tape = jax.device_put(Tape(
-            slots=np.zeros((page, chains, k), np.int32), rows=zeros(rows(k), (page, chains)), noise=noise,
+            slots=np.zeros((page, chains, k), np.int32), rows=zeros(come, (page, chains)), noise=noise,
             gain=np.zeros((page, chains), problem.dtype), given=zeros(given, (page, chains)),
             counts=np.zeros((page, chains, k)) if weighed else None,
         ))  # fmt: skip

@@ -11,13 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float, Float64
+from jaxtyping import Float, Float64, PyTree
 from numpy.typing import NDArray
 
 from lwa.algorithm import Draw, State, Tape
 from lwa.kernels.kernel import AnyArray, MetropolisKernel, Noise, Tuning, metropolis
 from lwa.models.python_model import evaluate_priors, evaluate_rows
-from lwa.rows.slots import Columns
+from lwa.rows.slots import Columns, split_slots
+from lwa.rows.units import split_layers
 from lwa.targets.target import Given, Target, Terms
 
 type Evaluated = tuple[NDArray[Any], Float64[np.ndarray, "chains n"]]
@@ -43,11 +44,17 @@ def play_on_host(
 def exchange_on_host(state: State, entry: Tape, changed: NDArray[np.intp]) -> None:
     """Put the incoming rows into their slots of Y_U, for the chains whose U changed."""
 
-    def put(new: NDArray[Any], old: NDArray[Any]) -> None:
-        for c in changed:
-            old[c][..., entry.slots[c]] = new[c]
+    def put(slots: NDArray[np.int32], new: PyTree, old: PyTree) -> None:
+        def exchange(new: NDArray[Any], old: NDArray[Any]) -> None:
+            for c in changed:
+                old[c][..., slots[c]] = new[c]
 
-    jax.tree.map(put, (entry.rows, entry.counts), (state.rows, state.counts))
+        jax.tree.map(exchange, new, old)
+
+    put(entry.slots, entry.counts, state.counts)
+    own = split_slots(entry.slots, entry.rows, state.rows)
+    for slots, new, old in zip(own, split_layers(entry.rows), split_layers(state.rows), strict=True):
+        put(slots, new, old)
 
 
 def renew_on_host(state: State, entry: Tape, changed: NDArray[np.intp], target: Target) -> Terms:

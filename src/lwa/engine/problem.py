@@ -128,6 +128,7 @@ def build_problem(
     Both are tried around the reference, or without one around `start` or the model's `init`.
     """
     lead_in = count_unit_rows(subsets.rows) - subsets.size if data.ordered else 0
+    reads = data.reads(subsets.size, lead_in) if subsets.strata is None else subsets.strata.reads
     few = jax.tree.map(lambda leaf: leaf[:PILOTED], first)
     pilot = PilotSubsets(subsets.take(few), subsets.given(few), subsets.counts(few))
     dtype = choose_precision(wishes.precision, target, pilot, subsets.seed, start if reference is None else reference)
@@ -138,7 +139,7 @@ def build_problem(
         kernel = choose_kernel(data.model.dimension, calibrated=reference is not None, accepted=accepted)
     problem = Problem(
         subsets=subsets, target=target, kernel=kernel.bind(data.model), refresh_steps=wishes.refresh_steps,
-        tune=wishes.tune, dtype=dtype, full=data.full, reads=data.reads(subsets.size, lead_in), reference=reference,
+        tune=wishes.tune, dtype=dtype, full=data.full, reads=reads, reference=reference,
         gaussian_acceptance=accepted,
     )  # fmt: skip
     return move_to_device(problem, wishes.chains) if xla.accelerated() else problem

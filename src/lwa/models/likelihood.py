@@ -6,7 +6,7 @@ JAX compiles each function below once for all blocks of a run. If JAX cannot tra
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -22,9 +22,10 @@ from lwa.models import predictors
 from lwa.models.check import report_user_errors
 from lwa.models.model import FloatType, Matrix, Model, RowNumbers, RowSizes, RowVectors, Vector, Vectors
 from lwa.rows import Rows
-from lwa.rows.passes import count_unit_rows, floor_power_of_two
+from lwa.rows.passes import Progress, count_unit_rows, floor_power_of_two, list_strata, map_pieces
 from lwa.rows.slots import Columns, fill_up, repeat_to, to_float64, to_rows
-from lwa.rows.units import AnyBatch, Stretch
+from lwa.rows.strata import Stratum
+from lwa.rows.units import AnyBatch, Layer, Stretch, split_layers
 
 if TYPE_CHECKING:
     from lwa.models.python_likelihood import PythonLikelihood
@@ -41,6 +42,9 @@ BLOCK_ROWS = 16_384
 UNIT_ROWS = 2**16
 """Rows in one compiled evaluation of units of several rows. A recursion over the steps of a unit runs for all units of
 a block side by side, so a block should hold some tens of units."""
+STRATUM_ROWS, STRATUM_UNITS = 2**14, 16
+"""Rows in one compiled evaluation of units of one stratum of several, which has to be filled up for each of them, and
+the units for which there may be more rows."""
 CHEAP_WIDTH = 200
 """Numbers per row, up to which filling up costs less than another program."""
 PART_NUMBERS, PART_ROWS = 2**22, 4096
@@ -88,13 +92,32 @@ class ScoreSums[A](NamedTuple):
 def block_size(of: Rows | AnyBatch) -> int:
     """Return how many rows, or units of several rows, one compiled evaluation takes."""
     length = count_unit_rows(of)
+    if isinstance(getattr(of, "spread_over", of), Stratum | Layer):
+        return floor_power_of_two(min(max(STRATUM_ROWS, STRATUM_UNITS * length), UNIT_ROWS) // length)
     return BLOCK_ROWS if length == 1 else floor_power_of_two(UNIT_ROWS // length)
 
 
 def split_into_blocks(batch: PyTree) -> list[PyTree]:
-    """Return rows in memory as batches of at most `block_size`."""
+    """Return rows in memory as batches of at most `block_size`, each of one stratum."""
+    if len(layers := split_layers(batch)) > 1:
+        return [block for layer in layers for block in split_into_blocks(layer)]
     count, size = len(jax.tree.leaves(batch)[0]), block_size(batch)
     return [jax.tree.map(lambda leaf, at=at: leaf[at : at + size], batch) for at in range(0, count, size)]
+
+
+def map_strata[Out](
+    model: Model, rows: Rows, function: Callable[..., Out], *own: object, choose: Callable[[Rows], int] = block_size,
+    progress: Progress = None,
+) -> Iterator[Out]:  # fmt: skip
+    """Yield `function(model, *own, size, start, blocks)` for each piece of all rows, in order, one stratum at a time.
+
+    Blocks have at most `size` rows, or units of one length, as `choose` returns it.
+    """
+    for stratum in list_strata(rows):
+        size = choose(stratum)
+        yield from map_pieces(
+            stratum, function, size, shared=(model,), own=(*own, size), here=model.in_python, progress=progress
+        )
 
 
 def find_likelihood(model: Model) -> Likelihood:

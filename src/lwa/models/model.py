@@ -22,7 +22,7 @@ from lwa.models.recursion import Recursion
 from lwa.models.supports import Support, find_supports
 from lwa.rows import Rows
 from lwa.rows.slots import Columns, to_rows
-from lwa.rows.units import Stretch
+from lwa.rows.units import Layers, Stretch
 from lwa.user.progress import Display
 
 type LogLikelihood = Callable[[PyTree, PyTree], Array]
@@ -39,8 +39,11 @@ type Matrix = Float64[np.ndarray, "d d"]
 type FloatType = type[np.floating]
 
 
-def sum_over_units(log_likelihood: LogLikelihood, theta: PyTree, units: Stretch) -> Array:
+def sum_over_units(log_likelihood: LogLikelihood, theta: PyTree, units: Stretch | Layers) -> Array:
     """Return Σ over the scored rows of each unit, in float64: differences of such large sums matter."""
+    if not isinstance(units, Stretch):
+        parts = [sum_over_units(log_likelihood, theta, layer) for layer in units if len(layer.scored)]
+        return jnp.concatenate(parts) if parts else jnp.zeros(0)
 
     def one(rows: PyTree, scored: Array | NDArray[np.bool_]) -> Array:
         return jnp.where(scored, log_likelihood(theta, rows), 0.0).sum(dtype=jnp.float64)

@@ -18,7 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from lwa.errors import ModelError
 from lwa.models.model import Model, RowNumbers, Vector, Vectors
-from lwa.rows.units import Stretch
+from lwa.rows.passes import count_rows
+from lwa.rows.units import Layers, Stretch, split_layers
 
 
 def call_user[**P, R](function: Callable[P, R], *arguments: P.args, **options: P.kwargs) -> R:
@@ -48,14 +49,14 @@ def require_terms(values: ArrayLike, m: int) -> NDArray[np.float64]:
     return terms
 
 
-def sum_units_in_python(log_likelihood: Callable[..., ArrayLike], theta: PyTree, units: Stretch) -> RowNumbers:
+def sum_units_in_python(log_likelihood: Callable[..., ArrayLike], theta: PyTree, units: Stretch | Layers) -> RowNumbers:
     """Return Σ over the scored rows of each unit; rows that only fill a unit up are left out."""
 
-    def one(i: int) -> float:
-        rows, scored = cut_unit(units, i)
+    def one(layer: Stretch, i: int) -> float:
+        rows, scored = cut_unit(layer, i)
         return float(require_terms(call_user(log_likelihood, theta, rows), len(scored))[scored].sum())
 
-    return np.array([one(i) for i in range(len(units.scored))])
+    return np.array([one(layer, i) for layer in split_layers(units) for i in range(len(layer.scored))])
 
 
 def cut_unit(units: Stretch, i: int) -> tuple[PyTree, NDArray[np.bool_]]:
@@ -108,7 +109,7 @@ def evaluate_rows(model: Model, vector: Vector, rows: PyTree) -> RowNumbers:
     """Return log f(Y_k|θ) at a flat θ, for rows with their slots on the first axis."""
     rows = jax.tree.map(copy_column, rows)
     values = call_user(model.log_likelihood, build_theta(model, vector), rows)
-    return require_terms(values, len(jax.tree.leaves(rows)[0]))
+    return require_terms(values, count_rows(rows))
 
 
 def evaluate_prior(model: Model, vector: Vector) -> float:

@@ -18,7 +18,8 @@ from lwa.kernels.kernel import MetropolisKernel
 from lwa.rivals.engine import RivalPlan, RivalRun
 from lwa.rivals.problem import RivalProblem, build_gaussian, choose_term_precision
 from lwa.rivals.rival import Rival, Setting
-from lwa.rows import survey
+from lwa.rows import Rows, survey
+from lwa.rows.units import build_groups
 from lwa.run.begin import Starts, draw_start, explain_no_start, flatten_theta
 from lwa.targets.reference import Reference, compute_log_posterior, expand_at, find_not_differentiable, find_reference
 from lwa.targets.target import Terms
@@ -122,7 +123,7 @@ def pose_problem(
     if mode is None and isinstance(kernel, Autoregressive):
         kernel = RandomWalk()
     problem = RivalProblem(
-        model=data.model, length=len(data.full), rows=jax.tree.map(jnp.asarray, data.full.take(order)),
+        model=data.model, length=len(data.full), rows=jax.tree.map(jnp.asarray, fill_to_longest(data).take(order)),
         reads=len(data) / len(data.full), gaussian=None if mode is None else build_gaussian(mode), kernel=kernel,
     )  # fmt: skip
     measuring, preparing = keys(seed, Purpose.RIVAL_PREPARATION, [0, 1])
@@ -130,6 +131,11 @@ def pose_problem(
         problem = choose_term_precision(measuring, problem)
     own, warned = rival.prepare(preparing, problem)
     return replace(problem, own=own), warned
+
+
+def fill_to_longest(data: Data) -> Rows:
+    """Return all units, groups in strata of size as units of one length: the methods draw any of them into any slot."""
+    return build_groups(data.rows, data.series) if data.stratified else data.full
 
 
 def find_rival_starts(

@@ -13,14 +13,14 @@ from typing import Any, Protocol, Self
 
 import jax
 import numpy as np
-from jaxtyping import PyTree
 from numpy.typing import NDArray
 
 from lwa.errors import DataError
 from lwa.executors import Executor, Serial, Work
 from lwa.rows.memory import name_column, require_numeric
 from lwa.rows.protocol import Batch, Rows
-from lwa.rows.units import AnyBatch, Stretch, Units
+from lwa.rows.strata import Strata, Stratum
+from lwa.rows.units import AnyBatch, Stretch, Units, map_arrays, split_layers
 
 LEAST_PIECE_ROWS = 2**16
 """Rows of the smallest piece. Blocks are a power of two, and smaller: none crosses the end of a piece."""
@@ -80,12 +80,31 @@ def spread_passes(rows: Rows, executor: Executor | None) -> Rows:
     return rows if executor is None else SpreadRows(rows, executor)
 
 
+def list_strata(rows: Rows) -> list[Rows]:
+    """Return the strata of units of unequal size, each with passes as those of all rows; else the rows alone."""
+    held = rows.rows if isinstance(rows, SpreadRows) else rows
+    if not isinstance(held, Strata):
+        return [rows]
+    strata = [Stratum(held, number) for number in range(len(held.layers))]
+    return [SpreadRows(one, rows.executor) if isinstance(rows, SpreadRows) else one for one in strata]
+
+
 def count_unit_rows(of: Rows | AnyBatch | Units) -> int:
-    """Return the number of rows in one unit, of rows or of a batch."""
+    """Return the number of rows in one unit, of rows or of a batch; on average if strata differ."""
     of = getattr(of, "spread_over", of)
+    if isinstance(of, Strata):
+        return max(2, -(-of.parts.rows // len(of)))
+    if isinstance(of, Stratum):
+        of = of.units
     if isinstance(of, Units):
         return of.length
     return int(of.scored.shape[-1]) if isinstance(of, Stretch) else 1
+
+
+def find_first(rows: Rows) -> int:
+    """Return the number of the first row: a stratum's units are numbered after those of the strata before it."""
+    held = rows.rows if isinstance(rows, SpreadRows) else rows
+    return held.first if isinstance(held, Stratum) else 0
 
 
 def floor_power_of_two(most: float) -> int:
@@ -106,15 +125,17 @@ def map_pieces[Out](
 ) -> Iterator[Out]:  # fmt: skip
     """Yield `function(*shared, *own, start, blocks)` for each piece of all rows, in order; `shared, own` as in `Work`.
 
-    A piece begins at row `start`, and a block has `size` rows, a power of two. If `here`, only this thread computes,
-    unless other processes do.
+    A piece begins at row `start`, counted over all strata if `rows` is one of them, and a block has `size` rows, a
+    power of two. If `here`, only this thread computes, unless other processes do.
     """
-    pieces = cut_pieces(rows)
+    first = find_first(rows)
+    pieces = [(first + start, first + stop) for start, stop in cut_pieces(rows)]
     size = min(size, floor_power_of_two(LEAST_PIECE_ROWS // count_unit_rows(rows)))
     if not isinstance(rows, SpreadRows) and (here or not hasattr(rows, "between") or len(pieces) == 1):
         found = map_pieces_here(rows, function, size, (*shared, *own), pieces)
     else:
         executor, held = (rows.executor, rows.rows) if isinstance(rows, SpreadRows) else (Serial(), rows)
+        held = held.whole if isinstance(held, Stratum) else held
         found = map_pieces_by(executor, Work(compute_pieces, (held, *shared), ((function, size, own),)), pieces)
     for (_, stop), one in zip(pieces, found, strict=True):
         if progress is not None:
@@ -160,22 +181,12 @@ def rebatch(batches: Iterator[Batch], size: int) -> Iterator[Batch]:
 
 def count_rows(batch: AnyBatch) -> int:
     """Return the number of rows, or units, in a batch."""
-    return len(jax.tree.leaves(batch)[0])
+    return sum(len(jax.tree.leaves(layer)[0]) for layer in split_layers(batch))
 
 
 def slice_batch[B: AnyBatch](batch: B, start: int, stop: int) -> B:
     """Return rows `start` to `stop` - 1 of a batch."""
     return map_arrays(lambda leaf: leaf[start:stop], batch)
-
-
-def map_arrays(function: Callable[..., NDArray[Any]], *batches: PyTree) -> PyTree:
-    """Apply a function to every array. `jax.tree.map` would sort columns by name, which changes what summaries see."""
-    first = batches[0]
-    if isinstance(first, dict):
-        return {name: map_arrays(function, *(batch[name] for batch in batches)) for name in first}
-    if isinstance(first, Stretch):
-        return Stretch(*(map_arrays(function, *parts) for parts in zip(*batches, strict=True)))
-    return function(*batches)
 
 
 def describe_layout(batch: AnyBatch) -> tuple[object, list[tuple[np.dtype[Any], tuple[int, ...]]]]:

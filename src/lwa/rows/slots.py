@@ -4,12 +4,17 @@ In this layout, one column is one contiguous run of memory: at n = 1000, d = 10 
 rows first and 8.7 with all columns in one matrix (two cores; benchmarks/choices.py).
 """
 
+from functools import partial
+from itertools import accumulate, pairwise
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import PyTree
 from numpy.typing import DTypeLike, NDArray
+
+from lwa.rows.units import split_layers
 
 type Columns = PyTree
 """Rows, each leaf `(*shape, n)`."""
@@ -57,3 +62,25 @@ def put(slots: Array, new: Array, old: Array) -> Array:
     if slots.shape[-1] == old.shape[-1]:  # a whole new subset: slots are in order, so no scatter is needed
         return jnp.where(slots < old.shape[-1], new, old)
     return old.at[..., slots].set(new, mode="drop", unique_indices=True)
+
+
+def put_rows(slots: Array, new: Columns, old: Columns) -> Columns:
+    """Return the rows `old` with `new` in the given slots; units in strata in the slots of their stratum."""
+    parts = [
+        jax.tree.map(partial(put, own), come, stay) if own.shape[-1] else stay
+        for own, come, stay in zip(split_slots(slots, new, old), split_layers(new), split_layers(old), strict=True)
+    ]
+    return tuple(parts) if len(parts) > 1 else parts[0]
+
+
+def split_slots[Slots: (Array, NDArray[np.int32])](slots: Slots, new: Columns, old: Columns) -> list[Slots]:
+    """Return the slots of the incoming units of each stratum, counted within it; slots out of range stay so."""
+    if len(split_layers(old)) == 1:
+        return [slots]
+    came, held = count_slots(new), count_slots(old)
+    return [slots[..., low:high] - first for (low, high), first in zip(pairwise(came), held, strict=False)]
+
+
+def count_slots(layers: Columns) -> list[int]:
+    """Return running sums of the slots that the units of each stratum take, from 0."""
+    return [0, *accumulate(int(jax.tree.leaves(layer)[0].shape[-1]) for layer in layers)]

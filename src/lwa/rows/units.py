@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import PyTree
 from numpy.typing import NDArray
 
 from lwa.rows.memory import RangedRows
@@ -31,7 +32,13 @@ class Stretch(NamedTuple):
     scored: NDArray[np.bool_]
 
 
-type AnyBatch = Batch | Stretch
+class Layer(Stretch):
+    """Some units of one stratum of several. Blocks of a pass are smaller, since there is a last one per stratum."""
+
+
+type Layers = tuple[Layer, ...]
+"""Some units of every stratum."""
+type AnyBatch = Batch | Stretch | Layers
 """Some rows, or some units."""
 type Spans = Callable[[NDArray[np.int64]], Span]
 """Where the units of these numbers lie."""
@@ -46,6 +53,7 @@ class Units(RangedRows):
     spans: Spans
     count: int
     length: int  # rows per unit, filled up
+    layered: bool = False  # whether they are one stratum of several
 
     def __len__(self) -> int:
         """Return the number of units."""
@@ -53,19 +61,35 @@ class Units(RangedRows):
 
     def take(self, indices: NDArray[np.int64]) -> Any:
         """Return the units of these numbers, a `Stretch`."""
-        span = self.spans(np.asarray(indices, np.int64))
+        span, build = self.spans(np.asarray(indices, np.int64)), Layer if self.layered else Stretch
         steps = np.arange(self.length, dtype=np.int32)
         before, end = ((edge - span.first).astype(np.int32)[:, None] for edge in (span.begin, span.stop))
         if (end == self.length).all():
-            return Stretch(self.parts.take_runs(self.rows, span.first, self.length), steps >= before)
+            return build(self.parts.take_runs(self.rows, span.first, self.length), steps >= before)
         # The last row is repeated: nothing depends on it.
         batch = self.parts.take(self.rows, (span.first[:, None] + np.minimum(steps, end - 1)).ravel())
-        return Stretch(split_runs(batch, self.length), (steps >= before) & (steps < end))
+        return build(split_runs(batch, self.length), (steps >= before) & (steps < end))
 
     def between(self, start: int, stop: int, size: int) -> Iterator[Any]:
         """Yield units `start` to `stop` - 1, `size` at a time."""
         for at in range(start, stop, size):
             yield self.take(np.arange(at, min(at + size, stop)))
+
+
+def split_layers(batch: PyTree) -> tuple[PyTree, ...]:
+    """Return the layers of units of several strata, or any other batch as the only one."""
+    return batch if type(batch) is tuple else (batch,)
+
+
+def map_arrays(function: Callable[..., NDArray[Any]], *batches: PyTree) -> PyTree:
+    """Apply a function to every array. `jax.tree.map` would sort columns by name, which changes what summaries see."""
+    first = batches[0]
+    if isinstance(first, dict):
+        return {name: map_arrays(function, *(batch[name] for batch in batches)) for name in first}
+    if isinstance(first, tuple):
+        parts = [map_arrays(function, *parts) for parts in zip(*batches, strict=True)]
+        return type(first)._make(parts) if isinstance(first, Stretch) else tuple(parts)
+    return function(*batches)
 
 
 def build_groups(rows: Rows, parts: Parts) -> Units:

@@ -77,7 +77,7 @@ def record_subsets(run: Run) -> dict[str, Any]:
     """Return the attributes that say how subsets were drawn, and what the plan predicted."""
     subsets, plan = run.problem.subsets, run.plan
     return {
-        "epsilon": subsets.epsilon if np.isfinite(subsets.epsilon) else "inf", "leverage": subsets.leverage is not None,
+        "epsilon": subsets.epsilon if np.isfinite(subsets.epsilon) else "inf", "leverage": subsets.by_leverage,
         "transport": find_transport(run.problem), "informed": subsets.statistic.dimension > 0,
         "predicted_sd_error": plan.predicted, "random_subset_distance": plan.random_distance,
         "subset_refresh_rate": plan.refresh_rate,
@@ -169,7 +169,7 @@ def estimate_mode_step(run: Run) -> float:
     settings, subsets, N, n = run.settings, run.problem.subsets, run.survey.length, run.subset_size
     if not isinstance(settings.target, Powered) or settings.exact or subsets.n == len(subsets.rows):
         return 0.0
-    exchanged = n * subsets.move.replaced(subsets.n) / subsets.n  # all steps of a window, at a remote jump
+    exchanged = n * subsets.replaced / subsets.n  # all steps of a window, at a remote jump
     return float(np.sqrt(2 * exchanged * N) / n)
 
 
@@ -194,7 +194,7 @@ def find_remarks(run: Run, outcome: Outcome, stats: Mapping[str, NDArray[Any]]) 
         )
         remarks.append(LwaWarning(text))
     if (lag := estimate_mode_step(run)) > 2.0 * run.settings.refresh_steps**0.5:
-        whole = run.problem.subsets.move.replaced(run.problem.subsets.n) == run.problem.subsets.n
+        whole = run.problem.subsets.replaced == run.problem.subsets.n
         advice = ({} if whole else {"subset_size": int(lag * size / 2) + 1}) | {"refresh_steps": int(lag**2 / 4) + 1}
         text = (
             f"Each change of the subset moves its mode by about {lag:.0f} posterior sds, faster than theta follows, so "

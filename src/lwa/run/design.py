@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from lwa.data.data import Data
+from lwa.rows import Rows
 from lwa.run.pilot import Pool, gather_pool
-from lwa.run.settings import Settings
-from lwa.subsets.influence import Influence, find_influence
-from lwa.subsets.leverage import Leverage, find_leverage
+from lwa.run.settings import DEFAULT_SIZE, MOST_ROWS, Settings
+from lwa.subsets.influence import find_influence
+from lwa.subsets.leverage import find_leverage
+from lwa.subsets.strata import Drawing, draw_in_strata
 from lwa.targets.calibration import is_leverage_needed, is_transport_safe, takes_second_order
 from lwa.targets.reference import Reference, Remainders, sum_remainders
 
 NEGLIGIBLE = 0.003
 """Error of uniform subsets, roughly predicted, up to which nothing else is tried."""
-MOST_ROWS = 100_000
-"""Rows up to which lwa enlarges subsets by itself: a step takes about a millisecond."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,13 @@ class Design:
 
     n: int
     second_order: bool = False  # rows are expanded to second order, so that the curvature is that of all rows
-    leverage: Leverage | Influence | None = None  # q; uniform if None
+    leverage: Drawing | None = None  # q; uniform if None
     predicted: float | None = None  # the error that is left, in posterior sds; None if unknown
+
+    def cut(self, rows: Rows) -> Drawing | None:
+        """Return q for subsets of n rows; of groups in strata of size, stratum by stratum even if it is uniform."""
+        q = draw_in_strata(rows, self.leverage)
+        return q if q is None or q is self.leverage else q.cut(self.n)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,20 +67,20 @@ class Designer:
         options, N = self.settings.calibration, len(self.data.full)
         while design.predicted is not None and options is not None and design.predicted > options.tolerance:
             n = 2 * design.n
-            if 2 * n > N and N <= MOST_ROWS:
+            if 2 * n > N and len(self.data) <= MOST_ROWS:
                 return Design(N)
-            if n > min(N, MOST_ROWS):
+            if n > min(N, max(DEFAULT_SIZE, MOST_ROWS * N // len(self.data))):
                 break
             leverage = None if design.leverage is None else design.leverage.cut(n)
             design = replace(design, n=n, leverage=leverage, predicted=self._predict(n, leverage))
         return design
 
-    def _predict(self, n: int, leverage: Leverage | Influence | None) -> float:
+    def _predict(self, n: int, leverage: Drawing | None) -> float:
         """Return the predicted error of subsets of n rows."""
         rough = self._remainders.predict_error(n)
         return rough if leverage is None and rough <= NEGLIGIBLE else self._pool.predict_error(n, leverage)
 
-    def _find_leverage(self, n: int) -> Leverage | None:
+    def _find_leverage(self, n: int) -> Drawing | None:
         """Return q by curvature if it is asked for, or if uniform subsets of size n miss a direction."""
         data, reference, seed, options = self.data, self.reference, self.settings.seed, self.settings.calibration
         assert reference is not None
@@ -92,10 +97,11 @@ class Designer:
         return is_transport_safe(self.data.model, self.data.full, n, self.reference, self.settings.seed)
 
     @cached_property
-    def _leverage(self) -> Leverage:
+    def _leverage(self) -> Drawing:
         """Q by curvature at θ̂."""
         assert self.reference is not None
-        return find_leverage(self.data.model, self.data.full, self.reference)
+        found = find_leverage(self.data.model, self.data.full, self.reference)
+        return draw_in_strata(self.data.full, found) or found
 
     @cached_property
     def _remainders(self) -> Remainders:
@@ -104,10 +110,11 @@ class Designer:
         return sum_remainders(self.data.model, self.data.full, self.reference, self.settings.seed)
 
     @cached_property
-    def _influence(self) -> Influence:
+    def _influence(self) -> Drawing:
         """Q by what rows add beyond second order."""
         assert self.reference is not None
-        return find_influence(self.data.model, self.data.full, self.reference, self.settings.seed)
+        found = find_influence(self.data.model, self.data.full, self.reference, self.settings.seed)
+        return draw_in_strata(self.data.full, found) or found
 
     @cached_property
     def _pool(self) -> Pool:

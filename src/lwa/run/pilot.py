@@ -18,8 +18,8 @@ from lwa.rows import Rows
 from lwa.rows.passes import count_unit_rows
 from lwa.rows.slots import to_columns
 from lwa.subsets.chain import Chain
-from lwa.subsets.influence import DECISIVE, Influence
-from lwa.subsets.leverage import Leverage
+from lwa.subsets.influence import DECISIVE
+from lwa.subsets.strata import Drawing
 from lwa.targets.reference import PAIRS, Reference, compute_log_posterior
 from lwa.targets.target import Target
 
@@ -62,12 +62,12 @@ class Pool:
     away: NDArray[np.float64]  # (points, d)  δ in units of the parameters' own sds at θ̂
     log_ratio: NDArray[np.float64]  # (points,)  log π - log G, up to a constant
 
-    def vary(self, n: int, leverage: Leverage | Influence | None) -> NDArray[np.float64]:
+    def vary(self, n: int, leverage: Drawing | None) -> NDArray[np.float64]:
         """Return v(δ), the variance of the log target over subsets of n rows."""
         stands_for = self.N / n * (np.ones(len(self.rows)) if leverage is None else leverage.counts(self.rows))
         return (self.weight * np.maximum(0.0, stands_for - 1.0) * self.terms**2).sum(1)
 
-    def predict_error(self, n: int, leverage: Leverage | Influence | None) -> float:
+    def predict_error(self, n: int, leverage: Drawing | None) -> float:
         """Return the predicted error of draws: of means in sds, of sds relative, of quantiles in sds, the largest.
 
         Draws follow π exp(v/2); moments of both are means over the same points, so that their noise cancels.
@@ -93,7 +93,7 @@ def find_moments(away: NDArray[np.float64], weight: NDArray[np.float64]) -> tupl
     return mean, np.sqrt(np.maximum(weight @ away**2 - mean**2, 0.0))
 
 
-def gather_pool(model: Model, rows: Rows, reference: Reference, influence: Influence, seed: int) -> Pool:
+def gather_pool(model: Model, rows: Rows, reference: Reference, influence: Drawing, seed: int) -> Pool:
     """Draw rows by influence, and expand them at points of the Gaussian at θ̂."""
     N, d = len(rows), model.dimension
     count = min(N, max(FEWEST_POOLED, POOLED_ROWS // count_unit_rows(rows)))
@@ -104,11 +104,12 @@ def gather_pool(model: Model, rows: Rows, reference: Reference, influence: Influ
         drawn = np.sort(chosen.draw(generator(seed, Purpose.PREDICTION, 3), np.arange(count)))
         weight = N / count * chosen.counts(drawn)
     pairs = generator(seed, Purpose.PREDICTION, 4).normal(size=(-(-PILOT_PAIRS // PAIRS) * PAIRS, d))
-    likelihood, size = find_likelihood(model), block_size(rows)
-    blocks = split_into_blocks(rows.take(drawn))
+    likelihood = find_likelihood(model)
+    blocks = [(block, block_size(block)) for block in split_into_blocks(rows.take(drawn))]
     terms, z = list[NDArray[np.float64]](), list[NDArray[np.float64]]()
     for some in pairs.reshape(-1, PAIRS, d):  # as many as the program for all rows takes
-        found = [likelihood.expand_rows(reference.theta, some @ reference.factor.T, block, size) for block in blocks]
+        away = some @ reference.factor.T
+        found = [likelihood.expand_rows(reference.theta, away, block, size) for block, size in blocks]
         terms.append(np.concatenate(found, axis=1))
         z += [some, -some]
     points, remainders = np.concatenate(z), np.concatenate(terms)

@@ -63,7 +63,9 @@ class SubsetPlan:
         subsets, expansion = self.subsets, self.target.expansion
         by_statistics = f"Subsets drawn by their statistics, epsilon {subsets.epsilon:.3g}"
         words = [by_statistics if subsets.statistic.dimension else "Subsets drawn uniformly"]
-        if subsets.leverage is not None:
+        if subsets.strata is not None:
+            words.append(f"groups drawn from {len(subsets.strata.slots)} strata of size")
+        if subsets.by_leverage:
             words.append("rows drawn by leverage")
         if subsets.calibration is not None and subsets.calibration.frame is not None:
             words.append("curvature corrected to that of all rows")
@@ -188,15 +190,12 @@ def build_subset_chain(
             move = Swap(1 if statistic.dimension else count_exchanged_rows(n, N), every=EVERY)
         if not design.second_order:
             calibration = calibrate(data.model, reference, options.power(n, data.scored), transport=transport)
-    page = count_page_proposals(
-        data.full, move, n, statistic=statistic.dimension, d=data.model.dimension, calibration=calibration,
-        chains=settings.chains,
-    )  # fmt: skip
-    return SubsetChain(
+    subsets = SubsetChain(
         rows=data.full, statistic=statistic, move=move, weight=settings.subset_weight, epsilon=settings.epsilon or 1.0,
-        n=n, seed=settings.seed, page=page, calibration=calibration,
-        leverage=design.leverage, reach=reach,
+        n=n, seed=settings.seed, page=1, calibration=calibration, leverage=design.cut(data.full), reach=reach,
     )  # fmt: skip
+    subsets = subsets.exchange_seldom() if settings.subset_move is None else subsets
+    return replace(subsets, page=count_page_proposals(subsets, data.model.dimension, settings.chains))
 
 
 def count_exchanged_rows(n: int, N: int) -> int:

@@ -28,7 +28,7 @@ from lwa.user.progress import Display
 def prepare(data: Data, settings: Settings, starts: Starts | None, display: Display) -> Run:
     """Return the run at its start. If `target="auto"` cannot be calibrated, it is powered, with the reason why."""
     display.say(data.described)
-    settings = settings.fit_to(data.available, ordered=data.ordered)
+    settings = settings.fit_to(data.available, ordered=data.ordered, rows=len(data))
     data.require_fits(settings.subset_size)
     settings.require_move_fits()
     with jax.enable_x64(True), display.stages("planning"):
@@ -172,7 +172,7 @@ def compile_ahead(data: Data, settings: Settings, chains: int) -> Future[None] |
     """Compile the programs that the run will most likely need during the search for θ̂: only shapes matter."""
     if settings.calibration is None or settings.subset_size is None or settings.summary is not None:
         return None
-    if data.ordered or data.runs_remotely:
+    if data.ordered or data.runs_remotely or data.stratified:  # slots per stratum are not known yet
         return None
     d, n = data.model.dimension, settings.subset_size
     design = Design(n, second_order=n < len(data.full) and prefers_second_order(data, settings))

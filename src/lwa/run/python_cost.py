@@ -56,7 +56,7 @@ def time_call(data: Data, n: int, theta: Float64[np.ndarray, " d"]) -> float:
     if data.ordered:
         model, rows = data.given, data.series.take(data.rows, np.arange(min(n, data.available)))
     else:
-        model, rows = data.model, data.full.take(np.arange(n))
+        model, rows = data.model, data.full.take(np.arange(n) * data.scored // n)
     taken, began = list[float](), time.monotonic()
     while not taken or (len(taken) < TIMED_CALLS and time.monotonic() - began < TIMED_SECONDS):
         start = time.monotonic()

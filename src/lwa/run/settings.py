@@ -28,6 +28,9 @@ the posterior itself."""
 WHOLE_POWERED = 100_000
 """With no more rows than this, `target="auto"` reads all of them at each step if it falls back to the powered target:
 then it is the posterior itself, at about a millisecond per step."""
+MOST_ROWS, FEWEST_GROUPS = 100_000, 100
+"""Rows up to which lwa enlarges subsets by itself: a step takes about a millisecond. Of large groups a subset has so
+many rows, or so few groups, to begin with."""
 PRECISIONS = ["auto", "float32", "float64"]
 KEEPING = ["auto", "all", "summary"]
 
@@ -117,12 +120,18 @@ class Settings:
             summary=self.summary or as_summary("auto", weighted=move.weighted, ordered=ordered),
         )  # fmt: skip
 
-    def fit_to(self, available: int, *, ordered: bool) -> "Settings":
-        """Return the settings with a default subset_size that suits so many rows, groups or steps."""
+    def fit_to(self, available: int, *, ordered: bool, rows: int = 0) -> "Settings":
+        """Return the settings with a default subset_size that suits so many rows, groups or steps.
+
+        Groups have `rows` in all: fewer of them are read at a step if they are large.
+        """
         if not self.grows or self.subset_size is None:
             return self
-        whole = self.calibration is not None and not ordered and self.summary is None and available <= WHOLE
-        return replace(self, subset_size=available if whole else min(self.subset_size, available))
+        rows = max(rows, available)
+        if self.calibration is not None and not ordered and self.summary is None and rows <= WHOLE:
+            return replace(self, subset_size=available)
+        affordable = available if ordered else max(FEWEST_GROUPS, MOST_ROWS * available // rows)
+        return replace(self, subset_size=min(self.subset_size, available, affordable))
 
     def hold_all(self, available: int, *, ordered: bool) -> "Settings":
         """Return the settings by which a subset of all rows stays as it is: no other row could come in."""

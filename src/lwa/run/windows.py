@@ -114,14 +114,11 @@ def build_window_chain(
         if settings.subset_move is None and transport:
             move = Window(every=every)
         calibration = calibrate(data.model, reference, options.power(n, data.scored), transport=transport)
-    page = count_page_proposals(
-        rows, move, 1, statistic=statistic.dimension, d=data.model.dimension, calibration=calibration,
-        chains=settings.chains,
-    )  # fmt: skip
-    return WindowChain(
+    subsets = WindowChain(
         rows=rows, statistic=own, move=move, weight=settings.subset_weight, epsilon=settings.epsilon or 1.0, n=1,
-        seed=settings.seed, page=page, calibration=calibration, steps=n, sums=sums, column=column,
+        seed=settings.seed, page=1, calibration=calibration, steps=n, sums=sums, column=column,
     )  # fmt: skip
+    return replace(subsets, page=count_page_proposals(subsets, data.model.dimension, settings.chains))
 
 
 def choose_lead_in(move: Move | None, data: Data, n: int, facts: SequenceFacts | None) -> int:

@@ -1,7 +1,7 @@
 """The chain on ν(U) ∝ Φ(‖S̄(Y_U) - s_N‖/ε), as an object of its own: it knows rows and statistics, never θ."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
@@ -15,9 +15,10 @@ from lwa.algorithm import Candidate, Subset, assess, write
 from lwa.backend.random import Purpose, generator
 from lwa.errors import InputError
 from lwa.rows import Batch, Rows
-from lwa.subsets.influence import Influence
-from lwa.subsets.leverage import Leverage
-from lwa.subsets.moves import Fixed, Move
+from lwa.rows.strata import arrange
+from lwa.rows.units import map_arrays, split_layers
+from lwa.subsets.moves import Fixed, Move, Swap
+from lwa.subsets.strata import Drawing, SizeStrata
 from lwa.subsets.weights import Weight
 from lwa.summaries.summary import AdditiveStatistic, SubsetStatistic
 from lwa.targets.calibration import Calibration
@@ -57,7 +58,7 @@ class Chain(ABC):
     seed: int
     page: int  # proposals per page
     calibration: Calibration | None = None  # what rows carry for the calibrated target; no part of ν
-    leverage: Leverage | Influence | None = None  # q; if None, uniform and without repeats
+    leverage: Drawing | None = None  # q; if None, uniform and without repeats
     reach: float = np.inf  # the distance at which ν ends
 
     @abstractmethod
@@ -105,7 +106,7 @@ class Chain(ABC):
     @property
     def weighs(self) -> bool:
         """Whether Φ tells subsets apart: not for a move that it does not weigh, nor without a statistic."""
-        return self.move.weighted and self.statistic.dimension > 0
+        return self.move.weighted and self.replaced > 0 and self.statistic.dimension > 0
 
     @property
     def moves(self) -> int:
@@ -125,7 +126,7 @@ class Chain(ABC):
         """Return `given` at each transition of a page, whose sums are `(transitions, chains, c)`."""
         if self.calibration is None or sums is None:
             return None
-        if self.move.replaced(self.n):
+        if self.replaced:
             return self.calibration.given(sums)
         held = self.given(U) if known is None else known
         return jax.tree.map(lambda leaf: np.broadcast_to(np.asarray(leaf), (self.page, *leaf.shape)), held)
@@ -178,8 +179,36 @@ class Chain(ABC):
 
     def take(self, U: Subset) -> Batch:
         """Return Y_U, the rows of each chain's subset, leaves `(chains, n, *shape)`."""
-        indices = np.asarray(U.indices)
-        return jax.tree.map(lambda leaf: leaf.reshape(*indices.shape, *leaf.shape[1:]), self.rows.take(indices.ravel()))
+        return self.take_slots(np.asarray(U.indices))
+
+    def take_slots(self, indices: NDArray[np.int64]) -> Batch:
+        """Return rows `(..., slots)`, leaves `(..., slots, *shape)`; of groups in strata, a layer for each stratum."""
+        if self.strata is not None:
+            return self.rows.take(indices)
+        return arrange(self.rows.take(indices.ravel()), indices.shape)
+
+    @property
+    def strata(self) -> SizeStrata | None:
+        """Which slots hold groups of which size, if groups are in strata."""
+        return self.leverage if isinstance(self.leverage, SizeStrata) else None
+
+    @property
+    def by_leverage(self) -> bool:
+        """Whether rows that matter more are drawn more often."""
+        return self.leverage is not None and not (self.strata is not None and self.strata.uniform)
+
+    @property
+    def replaced(self) -> int:
+        """The slots that one proposal replaces."""
+        k = self.move.replaced(self.n)
+        return k if self.strata is None else int(self.strata.count_exchanged(k).sum())
+
+    def take_examples(self, *, incoming: bool = False) -> Batch:
+        """Return rows of the shapes of those that U holds, or of those that a proposal brings in."""
+        if self.strata is None:
+            return self.rows.take(np.zeros(self.replaced if incoming else self.n, np.int64))
+        each = self.strata.count_exchanged(self.move.replaced(self.n)) if incoming else self.strata.slots
+        return self.rows.take(np.repeat(self.strata.first[:-1], each))
 
 
 @dataclass(frozen=True)
@@ -206,8 +235,19 @@ class SubsetChain(Chain):
     @property
     def renewing(self) -> float:
         """n/k, the proposals that exchange every slot once."""
-        k = self.move.replaced(self.n)
-        return self.n / k if k else np.inf
+        return self.n / self.replaced if self.replaced else np.inf
+
+    def exchange_seldom(self) -> Self:
+        """Return the chain with so few proposals that groups which come in cost no more than those that U holds.
+
+        They are read, and for the calibrated target differentiated. If a stratum of long groups has few slots, each
+        proposal exchanges a large share of U's rows.
+        """
+        if self.strata is None or not isinstance(self.move, Swap):
+            return self
+        evaluations = 1 if self.calibration is None else 1 + 3 * self.calibration.model.dimension
+        cost = max(1.0, evaluations * self.strata.share_exchanged(self.move.k))
+        return replace(self, move=replace(self.move, every=max(self.move.every, 1 << int(np.ceil(np.log2(cost))))))
 
     def start(self, chains: Sequence[int]) -> Subset:
         """Draw a uniform subset for each chain, or each slot from its piece of q."""
@@ -218,14 +258,13 @@ class SubsetChain(Chain):
 
     def assess(self, indices: NDArray[np.int64]) -> Subset:
         """Return these subsets, `(chains, n)`, with statistics computed from their rows."""
-        if self.calibration is not None and self.move.replaced(self.n) == 0:  # rows stay: their sums are enough
+        if self.calibration is not None and self.replaced == 0:  # rows stay: their sums are enough
             held = [replace(self, calibration=None).assess(one[None]) for one in indices]
             sums = jnp.stack([self.calibration.total(self.rows.take(one), self._find_counts(one)) for one in indices])
             return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *held)._replace(sums=sums)
         if self.calibration is None and self.statistic.dimension == 0:  # rows need not be read
             return jax.vmap(assess)(jnp.asarray(indices), jnp.zeros((len(indices), 0, self.n)))
-        batch = self.rows.take(indices.ravel())
-        return jax.vmap(assess)(jnp.asarray(indices), *self._per_slot(batch, indices))
+        return jax.vmap(assess)(jnp.asarray(indices), *self._per_slot(self.take_slots(indices), indices))
 
     def _find_counts(self, indices: NDArray[np.int64]) -> NDArray[np.float64] | None:
         """Return 1/(N q_k) of rows; None if q is uniform."""
@@ -233,14 +272,18 @@ class SubsetChain(Chain):
 
     def _per_slot(self, batch: Batch, indices: NDArray[np.int64]) -> tuple[Array, Array | None]:
         """Return what U sums over its slots: c_k S(Y_k) - s_N and c_k times what is carried, `(..., s, slots)`."""
-        counts = self._find_counts(indices.ravel())
-        s = self.statistic.dimension
-        statistics = self.statistic.centred(batch, counts) if s and indices.size else np.zeros((indices.size, s))
-        arranged = arrange_by_slot(statistics, indices.shape)
-        if self.calibration is None or not indices.size:
+        counts, s, calibration = self._find_counts(indices), self.statistic.dimension, self.calibration
+        arranged = jnp.asarray(np.zeros((*indices.shape[:-1], s, indices.shape[-1])))
+        if s and indices.size:
+            arranged = arrange_by_slot(self.statistic.centred, batch, indices.shape, counts)
+        if calibration is None or not indices.size:
             return arranged, None
-        carried = self.calibration.carry(batch)
-        return arranged, arrange_by_slot(carried if counts is None else counts[:, None] * carried, indices.shape)
+
+        def carry(rows: Batch, counts: NDArray[np.float64] | None) -> NDArray[np.float64]:
+            carried = calibration.carry(rows)
+            return carried if counts is None else counts[:, None] * carried
+
+        return arranged, arrange_by_slot(carry, batch, indices.shape, counts)
 
     def counts(self, U: Subset) -> NDArray[np.float64] | None:
         """Return what each row of U counts, 1/(N q_k); None if q is uniform."""
@@ -248,21 +291,23 @@ class SubsetChain(Chain):
 
     def candidates(self, chains: Sequence[int], page: int, purpose: Purpose) -> tuple[Candidate, Batch]:
         """Return a page of proposals and the rows they would bring in, fetched in one vectorised call."""
-        N, size, k = len(self.rows), self.page, self.move.replaced(self.n)
+        N, size, k = len(self.rows), self.page, self.replaced
         slots = np.empty((size, len(chains), k), np.int32)
         incoming = np.empty((size, len(chains), k), np.int64)
         uniform = np.empty((size, len(chains)))
         for c, chain in enumerate(chains):
             rng = generator(self.seed, purpose, chain, page)
-            slots[:, c], incoming[:, c] = self.move.propose(rng, size, self.n, N)
+            if self.strata is None:
+                slots[:, c], incoming[:, c] = self.move.propose(rng, size, self.n, N)
+            else:
+                slots[:, c] = self.strata.propose(rng, size, self.move.replaced(self.n))
             uniform[:, c] = rng.random(size)
             if self.leverage is not None:
                 incoming[:, c] = self.leverage.draw(rng, slots[:, c])
-        batch = self.rows.take(incoming.ravel())
+        batch = self.take_slots(incoming)
         statistics, carried = self._per_slot(batch, incoming)
         with np.errstate(divide="ignore"):  # log 0 = -inf accepts whatever has a positive weight, as it should
             log_u = np.log(uniform)
-        batch = jax.tree.map(lambda leaf: leaf.reshape(*incoming.shape, *leaf.shape[1:]), batch)
         candidates = Candidate(jnp.asarray(slots), jnp.asarray(incoming), statistics, jnp.asarray(log_u), carried)
         return candidates, batch
 
@@ -280,6 +325,21 @@ class SubsetChain(Chain):
         return U, Page(accepted, distance, slots=slots, rows=batch, given=given, counts=counts)
 
 
-def arrange_by_slot(values: NDArray[np.float64], shape: tuple[int, ...]) -> Array:
-    """Reshape values `(m, s)` of m = prod(shape) rows to `(..., s, slots)`, the slots on the last axis."""
-    return jnp.asarray(values.reshape(*shape, values.shape[-1]).swapaxes(-1, -2))
+type PerRow = Callable[[Batch, NDArray[np.float64] | None], NDArray[np.float64]]
+"""(m rows, what they count) -> (m, s)."""
+
+
+def arrange_by_slot(
+    function: PerRow, batch: Batch, shape: tuple[int, ...], counts: NDArray[np.float64] | None
+) -> Array:
+    """Return `function` of each row of a batch, which is of this shape, as `(..., s, slots)`; stratum by stratum."""
+    found, at = list[NDArray[np.float64]](), 0
+    for layer in split_layers(batch):
+        own = (*shape[:-1], jax.tree.leaves(layer)[0].shape[len(shape) - 1])
+        some = None if counts is None else counts[..., at : at + own[-1]].ravel()
+        if own[-1]:
+            flat = map_arrays(lambda leaf: leaf.reshape(-1, *leaf.shape[len(shape) :]), layer)
+            values = function(flat, some)
+            found.append(values.reshape(*own, values.shape[-1]))
+        at += own[-1]
+    return jnp.asarray((found[0] if len(found) == 1 else np.concatenate(found, axis=-2)).swapaxes(-1, -2))

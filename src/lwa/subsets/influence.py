@@ -14,10 +14,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.models.likelihood import block_size, find_likelihood
+from lwa.models.likelihood import find_likelihood, map_strata
 from lwa.models.model import Model
 from lwa.rows import Batch, Rows
-from lwa.rows.passes import map_pieces
 from lwa.subsets.leverage import CELL, LEVERAGE_PASS_ROWS, UNIFORM_SHARE, find_in_cells, make_mapped_zeros
 from lwa.targets.reference import Points, Reference, draw_reach
 
@@ -90,9 +89,8 @@ class Influence:
 
 def find_influence(model: Model, rows: Rows, reference: Reference, seed: int) -> Influence:
     """Compute q in one pass over all rows."""
-    N, start, together = len(rows), 0, block_size(rows)
-    size, own = make_mapped_zeros(np.float32, N), (draw_reach(reference, seed), together)
-    for found in map_pieces(rows, measure_piece, together, shared=(model,), own=own, here=model.in_python):
+    N, start, size = len(rows), 0, make_mapped_zeros(np.float32, len(rows))
+    for found in map_strata(model, rows, measure_piece, draw_reach(reference, seed)):
         size[start : start + len(found)] = found
         start += len(found)
     mean = float(size.sum(dtype=np.float64)) / N

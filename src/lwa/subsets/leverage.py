@@ -20,10 +20,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.models.likelihood import find_likelihood
+from lwa.models.likelihood import find_likelihood, map_strata
 from lwa.models.model import Model
 from lwa.rows import Batch, Rows
-from lwa.rows.passes import count_unit_rows, floor_power_of_two, map_pieces
+from lwa.rows.passes import count_unit_rows, floor_power_of_two
 from lwa.targets.reference import Reference
 
 UNIFORM_SHARE = 0.2
@@ -103,9 +103,11 @@ def find_leverage(model: Model, rows: Rows, reference: Reference) -> Leverage:
     """Compute q in one pass over all rows, as one piece."""
     N, start = len(rows), 0
     size, stratum = make_mapped_zeros(np.float32, N), make_mapped_zeros(np.uint16, N)
-    together = floor_power_of_two(LEVERAGE_PASS_ROWS // count_unit_rows(rows))
-    own = (reference, together)
-    for found, most in map_pieces(rows, find_sizes_in_piece, together, shared=(model,), own=own, here=model.in_python):
+
+    def choose(stratum: Rows) -> int:
+        return floor_power_of_two(LEVERAGE_PASS_ROWS // count_unit_rows(stratum))
+
+    for found, most in map_strata(model, rows, find_sizes_in_piece, reference, choose=choose):
         size[start : start + len(found)], stratum[start : start + len(found)] = found, most
         start += len(found)
     mean = float(size.sum(dtype=np.float64)) / N

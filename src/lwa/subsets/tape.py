@@ -8,11 +8,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from lwa.algorithm import Subset, spread
-from lwa.rows import Rows
 from lwa.rows.slots import Columns, to_columns
 from lwa.subsets.chain import Chain, Page
-from lwa.subsets.moves import Move
-from lwa.targets.calibration import Calibration
 from lwa.targets.target import Given, as_held
 
 ADAPT_EVERY = 32
@@ -33,15 +30,14 @@ def count_page_moves(entry_bytes: int, chains: int) -> int:
     return min(MOST_MOVES, within(PAGE_BYTES), max(ADAPT_EVERY, within(PAGES_BYTES // chains)))
 
 
-def count_page_proposals(
-    rows: Rows, move: Move, n: int, *, statistic: int, d: int, calibration: Calibration | None, chains: int
-) -> int:
+def count_page_proposals(subsets: Chain, d: int, chains: int) -> int:
     """Return the proposals per page, from the bytes that one move of one chain takes on the tape and among draws."""
-    row = sum(leaf.nbytes for leaf in jax.tree.leaves(rows.take(np.zeros(1, np.int64))))
+    rows = sum(leaf.nbytes for leaf in jax.tree.leaves(subsets.take_examples(incoming=True)))
+    calibration, statistic = subsets.calibration, subsets.statistic.dimension
     carried = 0 if calibration is None else calibration.width
     matrix = 8 * d**2 if calibration is not None and calibration.frame is not None else 0
-    entry = move.replaced(n) * (row + 8 * (statistic + carried) + 12) + 16 * d + matrix
-    return max(1, count_page_moves(entry, chains) // move.every)
+    entry = rows + subsets.replaced * (8 * (statistic + carried) + 12) + 16 * d + matrix
+    return max(1, count_page_moves(entry, chains) // subsets.move.every)
 
 
 class Entries(NamedTuple):
@@ -90,7 +86,7 @@ class TapeWriter:
 
     def __init__(self, subsets: Chain, chains: Sequence[int], U: Subset, L: int, dtype: DTypeLike) -> None:
         self.subsets, self.chains, self.U, self.L, self.dtype = subsets, chains, U, L, dtype
-        self.known = None if subsets.move.replaced(subsets.n) else subsets.given(U)
+        self.known = None if subsets.replaced else subsets.given(U)
         self.written = 0  # pages of transitions
         self.store: Page | None = None
         self.queues = [Queue(np.empty(0, np.intp), np.empty(0, bool), np.empty(0, bool)) for _ in chains]

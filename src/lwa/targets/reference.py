@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from lwa.backend.random import Purpose, generator
 from lwa.errors import ModelError, NotSmoothError
 from lwa.models.check import describe_theta, label_entries
-from lwa.models.likelihood import NumpySums, Sums, block_size, find_likelihood, split_into_blocks
+from lwa.models.likelihood import NumpySums, Sums, block_size, find_likelihood, map_strata, split_into_blocks
 from lwa.models.model import Model, Vectors
 from lwa.rows import Rows
-from lwa.rows.passes import count_unit_rows, floor_power_of_two, map_pieces
+from lwa.rows.passes import count_unit_rows, floor_power_of_two
 from lwa.rows.units import AnyBatch
 
 POSTERIOR_EVALUATIONS = 2**20
@@ -95,11 +95,10 @@ class Reference:
 
 def sum_all_rows(model: Model, rows: Rows, theta: NDArray[np.float64]) -> NumpySums:
     """Return the sums over all rows from one pass, which adds those of pieces in order."""
-    here = model.in_python
-    return reduce(add_sums, map_pieces(rows, sum_piece, block_size(rows), shared=(model,), own=(theta,), here=here))
+    return reduce(add_sums, map_strata(model, rows, sum_piece, theta))
 
 
-def sum_piece(model: Model, theta: NDArray[np.float64], start: int, blocks: Iterable[AnyBatch]) -> NumpySums:
+def sum_piece(model: Model, theta: NDArray[np.float64], size: int, start: int, blocks: Iterable[AnyBatch]) -> NumpySums:
     """Return the sums over the rows of a piece."""
     return sum_batches(model, blocks, theta)
 
@@ -297,10 +296,13 @@ def compute_log_posterior(model: Model, rows: Rows, thetas: Float[np.ndarray, "M
     """Return log π of each θ up to a constant, from one pass in float64; -inf instead of NaN and infinity."""
     thetas = thetas.astype(np.float64)
     total = find_likelihood(model).compute_log_priors(thetas)
-    length = count_unit_rows(rows)
-    most = min(block_size(rows), POSTERIOR_EVALUATIONS // (len(thetas) * length))
-    size = floor_power_of_two(max(1, 64 // length, most))
-    for part in map_pieces(rows, sum_values_in_piece, size, shared=(model,), own=(thetas, size), here=model.in_python):
+
+    def choose(stratum: Rows) -> int:
+        length = count_unit_rows(stratum)
+        most = min(block_size(stratum), POSTERIOR_EVALUATIONS // (len(thetas) * length))
+        return floor_power_of_two(max(1, 64 // length, most))
+
+    for part in map_strata(model, rows, sum_values_in_piece, thetas, choose=choose):
         total = total + part
     return np.where(total < np.inf, total, -np.inf)
 
@@ -349,10 +351,8 @@ def draw_reach(reference: Reference, seed: int) -> Points:
 
 def sum_remainders(model: Model, rows: Rows, reference: Reference, seed: int) -> Remainders:
     """Return the sums of T_k and T_k² over all rows, from one pass."""
-    size = block_size(rows)
-    own = (draw_reach(reference, seed), size)
     total, squares = np.zeros(2 * PAIRS), np.zeros(2 * PAIRS)
-    for one in map_pieces(rows, sum_remainders_in_piece, size, shared=(model,), own=own, here=model.in_python):
+    for one in map_strata(model, rows, sum_remainders_in_piece, draw_reach(reference, seed)):
         total, squares = total + one[0], squares + one[1]
     return Remainders(len(rows), total, squares)
 

@@ -20,6 +20,7 @@ from lwa.errors import RunFolderError
 from lwa.models.likelihood import find_likelihood
 from lwa.models.model import Model
 from lwa.rows import Rows
+from lwa.rows.passes import list_strata
 from lwa.run.begin import Run
 from lwa.run.budget import RowReads
 
@@ -154,6 +155,7 @@ def draw_probes(model: Model, seed: int) -> np.ndarray[Any, Any]:
 
 def compute_log_densities(model: Model, rows: Rows, probes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return the log-likelihood of the first rows at each probe; 0 if it is not finite."""
+    rows = list_strata(rows)[0]  # of groups in strata, those of the shortest
     batch = rows.take(np.arange(min(PROBE_ROWS, len(rows))))
     with jax.enable_x64(True):
         found = find_likelihood(model).sum_values(probes, batch, PROBE_ROWS)
