@@ -21,7 +21,7 @@ from lwa.rows import Rows
 from lwa.rows.passes import count_unit_rows
 from lwa.rows.slots import to_columns
 from lwa.subsets.chain import Chain
-from lwa.targets.reference import Reference
+from lwa.targets.reference import Reference, find_axes
 from lwa.targets.target import Given, Target, Terms, as_held
 
 if TYPE_CHECKING:
@@ -181,12 +181,9 @@ def choose_precision(
 
 def scan_axes(reference: Reference, rng: np.random.Generator, subsets: int) -> Float64[np.ndarray, "times subsets d"]:
     """Return points along the axes of the Gaussian at θ̂, on which one parameter takes the others with it."""
-    d = len(reference.theta)
-    covariance = reference.factor @ reference.factor.T
-    along = covariance / np.sqrt(np.diag(covariance))[:, None]  # a step of one sd of each parameter
-    some = along if d <= SCANNED else along[rng.choice(d, SCANNED, replace=False)]
+    some = find_axes(reference, rng, SCANNED)
     away = np.concatenate([far * side * some for far in SCANNED_SDS for side in (1.0, -1.0)])
-    return np.resize(away, (-(-len(away) // subsets), subsets, d))
+    return np.resize(away, (-(-len(away) // subsets), subsets, len(reference.theta)))
 
 
 def measure_rounding(

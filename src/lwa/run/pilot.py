@@ -20,7 +20,7 @@ from lwa.rows.slots import to_columns
 from lwa.subsets.chain import Chain
 from lwa.subsets.influence import DECISIVE
 from lwa.subsets.strata import Drawing
-from lwa.targets.reference import PAIRS, Reference, compute_log_posterior
+from lwa.targets.reference import PAIRS, Points, Reference, compute_log_posterior, find_axes
 from lwa.targets.target import Target
 
 PILOT_PAIRS = 64
@@ -28,6 +28,8 @@ POOLED_ROWS, FEWEST_POOLED = 4096, 256
 """Rows that stand for all rows in a prediction, and the smallest number of units."""
 LARGEST_VARIANCE = 50.0
 """The largest v that is told apart: the prediction is then far above any tolerance."""
+GRID_AXES, GRID_STEPS, GRID_STEP = 24, 16, 0.6
+"""Axes along which the tails are compared, and points on each side of θ̂: up to ten sds out."""
 DENSITY = 0.4
 """Density of a Gaussian at its mean, per sd: an error of the distribution function, divided by it, is one in sds."""
 
@@ -51,6 +53,14 @@ def predict_excess_sd(chain: Chain, reference: Reference, subsets: list[Subset])
     return float(np.abs(ratio - 1.0).max())
 
 
+class Grid(NamedTuple):
+    """Points along some axes of the Gaussian at θ̂, on which one parameter takes the others with it."""
+
+    terms: NDArray[np.float64]  # (axes · steps, m)  T_k of the pool's rows
+    sds: NDArray[np.float64]  # (steps,)  the same on every axis
+    log_density: NDArray[np.float64]  # (axes, steps)  log π, up to a constant
+
+
 @dataclass(frozen=True)
 class Pool:
     """Rows drawn by influence, and T_k of each at points of the Gaussian at θ̂, in antithetic pairs."""
@@ -61,24 +71,35 @@ class Pool:
     terms: NDArray[np.float64]  # (points, m)  T_k(δ)
     away: NDArray[np.float64]  # (points, d)  δ in units of the parameters' own sds at θ̂
     log_ratio: NDArray[np.float64]  # (points,)  log π - log G, up to a constant
+    grid: Grid
 
-    def vary(self, n: int, leverage: Drawing | None) -> NDArray[np.float64]:
-        """Return v(δ), the variance of the log target over subsets of n rows."""
+    def vary_at(self, terms: NDArray[np.float64], n: int, leverage: Drawing | None) -> NDArray[np.float64]:
+        """Return the variance of the log target over subsets of n rows, from T_k of the pool's rows at some points."""
         stands_for = self.N / n * (np.ones(len(self.rows)) if leverage is None else leverage.counts(self.rows))
-        return (self.weight * np.maximum(0.0, stands_for - 1.0) * self.terms**2).sum(1)
+        found = (self.weight * np.maximum(0.0, stands_for - 1.0) * terms**2).sum(1)
+        return np.minimum(found, LARGEST_VARIANCE)
 
     def predict_error(self, n: int, leverage: Drawing | None) -> float:
         """Return the predicted error of draws: of means in sds, of sds relative, of quantiles in sds, the largest.
 
-        Draws follow π exp(v/2); moments of both are means over the same points, so that their noise cancels.
+        Draws follow π exp(v/2). Both laws are compared at the same points, so that their noise cancels: in the bulk, and
+        far out along single axes, where a skewed posterior has mass that the Gaussian at θ̂ has not.
         """
-        right = normalise(self.log_ratio)
-        drawn = normalise(self.log_ratio + 0.5 * np.minimum(self.vary(n, leverage), LARGEST_VARIANCE))
-        (mean, sd), (far, wide) = (find_moments(self.away, weight) for weight in (right, drawn))
-        order = np.argsort(self.away, axis=0)
-        gap = np.abs(np.cumsum((drawn - right)[order], axis=0)).max()
-        errors = (np.abs(far - mean) / sd, np.abs(wide / sd - 1.0), np.array([gap / DENSITY]))
-        return float(max(one.max() for one in errors))
+        wider = 0.5 * self.vary_at(self.terms, n, leverage)
+        bulk = compare_laws(self.away, normalise(self.log_ratio), normalise(self.log_ratio + wider))
+        grid = self.grid
+        wider = 0.5 * self.vary_at(grid.terms, n, leverage).reshape(grid.log_density.shape)
+        pairs = zip(normalise(grid.log_density), normalise(grid.log_density + wider), strict=True)
+        return max(bulk, *(compare_laws(grid.sds[:, None], right, drawn) for right, drawn in pairs))
+
+
+def compare_laws(away: NDArray[np.float64], right: NDArray[np.float64], drawn: NDArray[np.float64]) -> float:
+    """Return how far apart two laws on the same points are: means and quantiles in sds, sds relative, the largest."""
+    (mean, sd), (far, wide) = (find_moments(away, weight) for weight in (right, drawn))
+    order = np.argsort(away, axis=0)
+    gap = np.abs(np.cumsum((drawn - right)[order], axis=0)).max()
+    sd = np.maximum(sd, 1e-3)
+    return float(max((np.abs(far - mean) / sd).max(), np.abs(wide / sd - 1.0).max(), gap / DENSITY))
 
 
 def normalise(log_weight: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -104,23 +125,49 @@ def gather_pool(model: Model, rows: Rows, reference: Reference, influence: Drawi
         drawn = np.sort(chosen.draw(generator(seed, Purpose.PREDICTION, 3), np.arange(count)))
         weight = N / count * chosen.counts(drawn)
     pairs = generator(seed, Purpose.PREDICTION, 4).normal(size=(-(-PILOT_PAIRS // PAIRS) * PAIRS, d))
-    likelihood = find_likelihood(model)
-    blocks = [(block, block_size(block)) for block in split_into_blocks(rows.take(drawn))]
-    terms, z = list[NDArray[np.float64]](), list[NDArray[np.float64]]()
-    for some in pairs.reshape(-1, PAIRS, d):  # as many as the program for all rows takes
-        away = some @ reference.factor.T
-        found = [likelihood.expand_rows(reference.theta, away, block, size) for block, size in blocks]
-        terms.append(np.concatenate(found, axis=1))
-        z += [some, -some]
-    points, remainders = np.concatenate(z), np.concatenate(terms)
-    remainders = np.where(np.isfinite(remainders), remainders, -DECISIVE)
-    away = points @ reference.factor.T
-    prior = likelihood.compute_log_priors(reference.theta + away) + away @ reference.gradient
-    bend = 0.5 * np.einsum("pi,ij,pj->p", away, reference.prior_curvature, away)
-    log_ratio = remainders @ weight + prior + bend
+    away = pairs @ reference.factor.T
+    terms = expand_some(model, rows, drawn, Points(reference.theta, away))
+    both = np.concatenate([np.concatenate([some, -some]) for some in np.split(away, len(away) // PAIRS)])
+    log_ratio = terms @ weight + compute_besides(model, reference, both)
     sds = np.sqrt((reference.factor**2).sum(1))
-    log_ratio = np.where(np.isfinite(log_ratio), log_ratio, -np.inf)
-    return Pool(N, drawn, weight, terms=remainders, away=away / sds, log_ratio=log_ratio)
+    grid = lay_grid(model, rows, reference, seed, (drawn, weight))
+    return Pool(N, drawn, weight, terms=terms, away=both / sds, log_ratio=log_ratio, grid=grid)
+
+
+def lay_grid(
+    model: Model, rows: Rows, reference: Reference, seed: int, pooled: tuple[NDArray[np.int64], NDArray[np.float64]]
+) -> Grid:
+    """Expand pooled rows along the axes of the Gaussian at θ̂."""
+    drawn, weight = pooled
+    axes = find_axes(reference, generator(seed, Purpose.PREDICTION, 5), GRID_AXES)
+    steps = GRID_STEP * np.arange(1, GRID_STEPS + 1)
+    ahead = (steps[:, None] * axes[:, None]).reshape(-1, axes.shape[1])
+    found = expand_some(model, rows, drawn, Points(reference.theta, ahead))
+    shape = (len(axes), GRID_STEPS // PAIRS, 2, PAIRS)  # blocks of steps ahead, then behind
+    terms = np.moveaxis(found.reshape(*shape, -1), 2, 1).reshape(len(axes), 2, GRID_STEPS, -1)
+    lined = np.concatenate([terms[:, 1, ::-1], np.zeros_like(terms[:, 0, :1]), terms[:, 0]], axis=1)
+    sds = np.concatenate([-steps[::-1], [0.0], steps])
+    places = (sds[:, None] * axes[:, None]).reshape(-1, axes.shape[1])
+    flat = lined.reshape(len(places), -1)
+    log = flat @ weight + compute_besides(model, reference, places) - 0.5 * np.tile(sds**2, len(axes))
+    return Grid(flat, sds, log.reshape(len(axes), -1))
+
+
+def compute_besides(model: Model, reference: Reference, away: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return log π - log G - Σ T_k at θ̂ + `away`, up to a constant: what the prior adds beyond second order."""
+    prior = find_likelihood(model).compute_log_priors(reference.theta + away) + away @ reference.gradient
+    found = prior + 0.5 * np.einsum("pi,ij,pj->p", away, reference.prior_curvature, away)
+    return np.where(np.isfinite(found), found, -np.inf)
+
+
+def expand_some(model: Model, rows: Rows, drawn: NDArray[np.int64], points: Points) -> NDArray[np.float64]:
+    """Return T_k of some rows, PAIRS pairs of points at a time, as the program for all rows takes them."""
+    likelihood, blocks, terms = find_likelihood(model), split_into_blocks(rows.take(drawn)), list[NDArray[np.float64]]()
+    for away in np.split(points.away, len(points.away) // PAIRS):
+        found = [likelihood.expand_rows(points.theta, away, block, block_size(block)) for block in blocks]
+        terms.append(np.concatenate(found, axis=1))
+    remainders = np.concatenate(terms)
+    return np.where(np.isfinite(remainders), remainders, -DECISIVE)
 
 
 class Scored(NamedTuple):

@@ -93,6 +93,14 @@ class Reference:
         return float(np.sqrt(worst))
 
 
+def find_axes(reference: Reference, rng: np.random.Generator, most: int) -> Float64[np.ndarray, "axes d"]:
+    """Return a step of one sd of each parameter, on which it takes the others with it; of some if there are many."""
+    d = len(reference.theta)
+    covariance = reference.factor @ reference.factor.T
+    along = covariance / np.sqrt(np.diag(covariance))[:, None]
+    return along if d <= most else along[rng.choice(d, most, replace=False)]
+
+
 def sum_all_rows(model: Model, rows: Rows, theta: NDArray[np.float64]) -> NumpySums:
     """Return the sums over all rows from one pass, which adds those of pieces in order."""
     return reduce(add_sums, map_strata(model, rows, sum_piece, theta))
@@ -350,9 +358,14 @@ def draw_reach(reference: Reference, seed: int) -> Points:
 
 
 def sum_remainders(model: Model, rows: Rows, reference: Reference, seed: int) -> Remainders:
-    """Return the sums of T_k and T_k² over all rows, from one pass."""
+    """Return the sums of T_k and T_k² over all rows within the posterior's reach, from one pass."""
+    return sum_remainders_at(model, rows, draw_reach(reference, seed))
+
+
+def sum_remainders_at(model: Model, rows: Rows, points: Points) -> Remainders:
+    """Return the sums over all rows at PAIRS points and their mirror images."""
     total, squares = np.zeros(2 * PAIRS), np.zeros(2 * PAIRS)
-    for one in map_strata(model, rows, sum_remainders_in_piece, draw_reach(reference, seed)):
+    for one in map_strata(model, rows, sum_remainders_in_piece, points):
         total, squares = total + one[0], squares + one[1]
     return Remainders(len(rows), total, squares)
 
