@@ -33,6 +33,10 @@ class NotSmoothError(ModelError):
     """A model without the derivatives that the calibrated target needs."""
 
 
+class UnboundedError(ModelError):
+    """A posterior whose density has no maximum, though it can be differentiated."""
+
+
 class RunFolderError(LwaError):
     """A saved run that is missing, damaged or of another format."""
 

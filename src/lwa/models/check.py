@@ -23,6 +23,8 @@ HIDDEN_FOLDERS = [Path(jax.__file__).parent, Path(jax.__file__).parents[1] / "nu
 """Folders of JAX, NumPyro and lwa: their frames say nothing about a user's function."""
 ROW_NUMBERS = (5, 1)
 """A shape that happens to fit one number of rows does not fit both; refreshes bring one at a time."""
+MOST_ENTRIES = 12
+"""Numbers of one parameter that a message shows."""
 STEP_NUMBERS = (33, 32)
 """Numbers of rows for models of series or groups: a model that looks back may need some."""
 
@@ -248,8 +250,14 @@ def prune(frames: TracebackType | None) -> TracebackType | None:
 
 def describe_theta(model: Model, vector: NDArray[np.floating]) -> dict[str, object]:
     """Return a flat θ by its names, as the user wrote it, for messages."""
-    rounded = np.vectorize(lambda value: float(f"{value:.6g}"), otypes=[float])
-    return {name: rounded(values).tolist() for name, values in model.by_name(np.asarray(vector)).items()}
+
+    def shorten(values: NDArray[np.floating]) -> object:
+        rounded = [float(f"{value:.6g}") for value in np.ravel(values)]
+        if len(rounded) > MOST_ENTRIES:
+            return [*rounded[:MOST_ENTRIES], f"... {len(rounded) - MOST_ENTRIES} more"]
+        return np.reshape(rounded, np.shape(values)).tolist()
+
+    return {name: shorten(values) for name, values in model.by_name(np.asarray(vector)).items()}
 
 
 def label_entries(model: Model) -> list[str]:

@@ -82,8 +82,8 @@ class Pool:
     def predict_error(self, n: int, leverage: Drawing | None) -> float:
         """Return the predicted error of draws: of means in sds, of sds relative, of quantiles in sds, the largest.
 
-        Draws follow π exp(v/2). Both laws are compared at the same points, so that their noise cancels: in the bulk, and
-        far out along single axes, where a skewed posterior has mass that the Gaussian at θ̂ has not.
+        Draws follow π exp(v/2). Both laws are compared at the same points, so that their noise cancels: in the bulk,
+        and far out along single axes, where a skewed posterior has mass that the Gaussian at θ̂ has not.
         """
         wider = 0.5 * self.vary_at(self.terms, n, leverage)
         bulk = compare_laws(self.away, normalise(self.log_ratio), normalise(self.log_ratio + wider))

@@ -11,7 +11,8 @@ import numpy as np
 from lwa.data.data import Data
 from lwa.engine.cohort import group_chains, warm_up_beside
 from lwa.engine.problem import Problem, Wishes, build_problem, choose_kernel
-from lwa.errors import InputError, LwaWarning, ModelError, NotSmoothError, describe_arguments, warn
+from lwa.errors import InputError, LwaWarning, ModelError, NotSmoothError, UnboundedError, describe_arguments, warn
+from lwa.kernels import NUTS
 from lwa.rows import Survey, survey
 from lwa.run.begin import Run, Starts, begin_run, flatten_theta
 from lwa.run.design import Design, prefers_second_order
@@ -36,7 +37,7 @@ def prepare(data: Data, settings: Settings, starts: Starts | None, display: Disp
             return pass_stages(data, settings, starts, display, remarks=[])
         except ModelError as error:
             if not settings.falls_back:
-                raise (add_advice(error, data) if isinstance(error, NotSmoothError) else error) from None
+                raise add_advice(error, data) from None
             reason = error
         powered = settings.fall_back(data.available, ordered=data.ordered)
         remark = describe_fallback(reason, powered, data)
@@ -59,10 +60,19 @@ def advise_all_rows(data: Data) -> tuple[str, dict[str, Any]]:
     ), advice
 
 
-def add_advice(error: NotSmoothError, data: Data) -> ModelError:
+def add_advice(error: ModelError, data: Data) -> ModelError:
     """Return the error with what to pass if the model is meant to be as it is."""
-    text, advice = advise_all_rows(data)
-    return NotSmoothError(f"{error} If the model is meant so: {text}", advice=advice)
+    if isinstance(error, NotSmoothError):
+        text, advice = advise_all_rows(data)
+        return NotSmoothError(f"{error} If the model is meant so: {text}", advice=advice)
+    if not isinstance(error, UnboundedError) or data.ordered:
+        return error
+    advice = {"target": "powered", "subset_size": data.available, "kernel": NUTS()}
+    text = (
+        f"Or pass target='powered', subset_size={data.available}, kernel=lwa.kernels.NUTS(), which needs no mode: each "
+        f"step follows the gradient of all {len(data):,} rows, and the draws are of the full posterior."
+    )
+    return UnboundedError(f"{error} {text}", advice=advice)
 
 
 def describe_fallback(reason: ModelError, powered: Settings, data: Data) -> LwaWarning:

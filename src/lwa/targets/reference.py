@@ -23,7 +23,7 @@ from jaxtyping import Float, Float64
 from numpy.typing import NDArray
 
 from lwa.backend.random import Purpose, generator
-from lwa.errors import ModelError, NotSmoothError
+from lwa.errors import ModelError, NotSmoothError, UnboundedError
 from lwa.models.check import describe_theta, label_entries
 from lwa.models.likelihood import NumpySums, Sums, block_size, find_likelihood, map_strata, split_into_blocks
 from lwa.models.model import Model, Vectors
@@ -44,6 +44,8 @@ CLOSE_ENOUGH = 0.01
 MOST_STEPS = 100
 MOST_HALVINGS = 40
 """Steps along the gradient that are halved this often, in all, are short beyond what a smooth function asks for."""
+COLLAPSED = -12.0
+"""Logarithm of a positive parameter below which Newton's method has followed it towards zero."""
 SLOW_STEPS = 5
 """Near a mode each Newton step squares the distance. This many steps in a row that only shorten it by a constant factor
 run towards a mode at infinity, as in perfect separation, even if they are short compared with a posterior sd that grows
@@ -267,13 +269,22 @@ def climb_to_mode(
         if decrement < enough and not slow:
             return theta, found, prior
         here = theta + step
+    entries = label_entries(model)
+    collapsed = [name for name, at in zip(entries, theta, strict=True) if name.startswith("log(") and at < COLLAPSED]
+    if collapsed:
+        raise UnboundedError(
+            f"The posterior has no mode: its density grows without end as {', '.join(collapsed[:3])} falls, here to "
+            f"{theta.min():.0f}. So it is with the scale of group effects that are parameters themselves: all effects "
+            "shrink to their mean with it. Write the effects as mean + scale * z with z ~ Normal(0, 1), or integrate "
+            "them out with groups=...."
+        )
     if halved > MOST_HALVINGS:
         raise NotSmoothError(
             f"No mode of the posterior was found: at theta = {describe_theta(model, theta)} only the shortest steps "
             "increase the log posterior, if any do. It may have kinks or jumps: an absolute value, a maximum, a "
             "support that depends on theta."
         )
-    moving = [name for name, by in zip(label_entries(model), sds, strict=True) if abs(by) >= 0.3 * np.abs(sds).max()]
+    moving = [name for name, by in zip(entries, sds, strict=True) if abs(by) >= 0.3 * np.abs(sds).max()]
     raise ModelError(
         f"No mode of the posterior was found: Newton's method reached theta = {describe_theta(model, theta)} and did "
         f"not converge: {', '.join(moving[:6])} kept changing. If values keep growing, the data may be perfectly "
