@@ -68,7 +68,7 @@ class Summary:
     sd: np.ndarray
     quantiles: np.ndarray  # (2, d)
     errors: dict[str, np.ndarray]  # of mean, sd and quantiles, in sds
-    slopes: np.ndarray  # dQ/dp at the quantiles, in sds: (2, d)
+    slopes: np.ndarray  # dQ/dp at the quantiles, in sds, over 1 % to either side (5 % too steep if Gaussian): (2, d)
     spread: np.ndarray  # sd of ((x - mean)² - sd²) / (2 sd²): 0.707 for a Gaussian
     how: dict[str, Any] = field(default_factory=dict)
 
