@@ -33,8 +33,8 @@ class NotSmoothError(ModelError):
     """A model without the derivatives that the calibrated target needs."""
 
 
-class UnboundedError(ModelError):
-    """A posterior whose density has no maximum, though it can be differentiated."""
+class NoModeError(ModelError):
+    """A posterior whose density has no maximum, or none that is found, though it can be differentiated."""
 
 
 class RunFolderError(LwaError):

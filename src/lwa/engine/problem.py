@@ -15,7 +15,7 @@ from lwa.backend import xla
 from lwa.backend.random import Purpose, generator
 from lwa.data.data import Data
 from lwa.engine.host_loop import evaluate_on_host, play_on_host
-from lwa.kernels import HMC, Autoregressive, Kernel, RandomWalk
+from lwa.kernels import HMC, NUTS, Autoregressive, Kernel, RandomWalk
 from lwa.kernels.kernel import AnyArray, Precision
 from lwa.rows import Rows
 from lwa.rows.passes import count_unit_rows
@@ -43,6 +43,8 @@ GAUSSIAN = 0.85
 """If at least this share of the Gaussian's proposals is accepted, no kernel is better: a move costs one evaluation."""
 NOT_GAUSSIAN = 0.7
 """If less than this share is accepted, trajectories of some gradients are better, given enough parameters."""
+OUTSIDE = 0.05
+"""If less than this share is accepted, θ̂ is not in the bulk, and trajectories must find their own length."""
 TRAJECTORIES, TAILS = 10, 20
 """Trajectories are worth their gradients from 10 parameters on; up to 20, a Student-t covers a skewed or heavy-tailed
 posterior better than the Gaussian. Effective draws per second, in thousands, by the predicted share of accepted
@@ -247,7 +249,7 @@ def choose_kernel(d: int, *, calibrated: bool, accepted: float | None = None) ->
     if accepted is None or accepted >= GAUSSIAN:
         return Autoregressive()
     if accepted < NOT_GAUSSIAN and d >= TRAJECTORIES:
-        return HMC()
+        return HMC() if accepted > OUTSIDE else NUTS()
     return Autoregressive(df=8.0) if d <= TAILS else Autoregressive()
 
 

@@ -177,9 +177,9 @@ class Scored(NamedTuple):
     log_posterior: NDArray[np.float64]
 
 
-def score_points(model: Model, rows: Rows, reference: Reference, seed: int) -> Scored:
+def score_points(model: Model, rows: Rows, reference: Reference, seed: int, *, pairs: int = PILOT_PAIRS) -> Scored:
     """Draw points from the Gaussian at θ̂ and find their log posterior, in one pass over all rows."""
-    z = generator(seed, Purpose.PREDICTION, 0).normal(size=(PILOT_PAIRS, model.dimension))
+    z = generator(seed, Purpose.PREDICTION, 0).normal(size=(pairs, model.dimension))
     z = np.concatenate([z, -z])
     return Scored(z, compute_log_posterior(model, rows, reference.theta + z @ reference.factor.T))
 

@@ -12,7 +12,7 @@ from lwa.data.data import Data
 from lwa.errors import InputError, warn
 from lwa.run.design import Design, Designer, prefers_second_order
 from lwa.run.pilot import predict_error, predict_excess_sd, score_points
-from lwa.run.settings import Settings
+from lwa.run.settings import MOST_ROWS, Settings
 from lwa.run.windows import SequenceFacts, build_window_chain
 from lwa.subsets.bandwidth import find_epsilon, find_random_distance
 from lwa.subsets.chain import Chain, SubsetChain
@@ -33,6 +33,8 @@ KNOWN = 4
 SMALLEST_SIZE, GROWTH = 100, 1.5
 """subset_size="auto" starts at this size and grows by this factor."""
 PILOT_CHAINS = range(8)
+WINDOW_PAIRS = 16
+"""Pairs of points at which the error of windows is predicted."""
 ACCEPTABLE_ERROR = 0.05
 """Predicted error of sds above which lwa warns before sampling."""
 ROWS_PER_PARAMETER = 10
@@ -127,6 +129,8 @@ def plan_subsets(
     """Return how subsets move, for chains in these cohorts; a budget bounds n by `rows_per_second` of passes."""
     planner = Planner(data, settings, statistic, reference, facts)
     designer = Designer(data, settings, reference)
+    if data.ordered and reference is not None and not data.model.in_python and settings.subset_size is not None:
+        return plan_windows(planner, settings.subset_size, reference, cohorts)
     if settings.subset_size is not None:
         design = designer.choose(settings.subset_size)
         return planner.try_design(designer.enlarge(design) if settings.grows else design, cohorts)
@@ -146,6 +150,23 @@ def plan_subsets(
             if last:
                 raise
     raise AssertionError("unreachable: the last size returns or raises")
+
+
+def plan_windows(planner: Planner, n: int, reference: Reference, cohorts: Sequence[list[int]]) -> SubsetPlan:
+    """Return the plan for windows of n steps, or of more if the user named no number and the error asks for it."""
+    data, settings, error = planner.data, planner.settings, np.inf
+    most = min(data.available, MOST_ROWS) if settings.grows else n
+    scored = score_points(data.model, data.full, reference, settings.seed, pairs=WINDOW_PAIRS)
+    while True:
+        try:
+            pilot = planner.try_design(Design(n), [list(PILOT_CHAINS)])
+            error = predict_error(pilot.subsets, pilot.target, pilot.firsts[0][1], reference, scored)
+        except InputError:  # so few steps cannot work at all
+            if n >= most:
+                raise
+        if error <= ACCEPTABLE_ERROR or n >= most:
+            return replace(planner.try_design(Design(n), cohorts), predicted=error)
+        n = min(2 * n, most)
 
 
 def list_sizes(data: Data, settings: Settings, rows_per_second: float) -> Iterator[tuple[int, bool]]:
@@ -170,7 +191,10 @@ def count_affordable_rows(settings: Settings, N: int, rows_per_second: float) ->
 
 def build_target(data: Data, settings: Settings, design: Design, reference: Reference | None) -> Target:
     """Return the target of θ given subsets of a design."""
-    expansion = None if reference is None else build_expansion(reference, second_order=design.second_order)
+    expansion = None
+    if reference is not None:
+        whole = not data.ordered and design.n == data.scored
+        expansion = build_expansion(reference, second_order=design.second_order, whole=whole)
     return Target(data.model, settings.target.power(design.n, data.scored), expansion)
 
 

@@ -11,8 +11,7 @@ import numpy as np
 from lwa.data.data import Data
 from lwa.engine.cohort import group_chains, warm_up_beside
 from lwa.engine.problem import Problem, Wishes, build_problem, choose_kernel
-from lwa.errors import InputError, LwaWarning, ModelError, NotSmoothError, UnboundedError, describe_arguments, warn
-from lwa.kernels import NUTS
+from lwa.errors import InputError, LwaWarning, ModelError, NoModeError, NotSmoothError, describe_arguments, warn
 from lwa.rows import Survey, survey
 from lwa.run.begin import Run, Starts, begin_run, flatten_theta
 from lwa.run.design import Design, prefers_second_order
@@ -65,14 +64,14 @@ def add_advice(error: ModelError, data: Data) -> ModelError:
     if isinstance(error, NotSmoothError):
         text, advice = advise_all_rows(data)
         return NotSmoothError(f"{error} If the model is meant so: {text}", advice=advice)
-    if not isinstance(error, UnboundedError) or data.ordered:
+    if not isinstance(error, NoModeError) or data.ordered:
         return error
-    advice = {"target": "powered", "subset_size": data.available, "kernel": NUTS()}
+    advice = {"target": "powered", "subset_size": data.available}
     text = (
-        f"Or pass target='powered', subset_size={data.available}, kernel=lwa.kernels.NUTS(), which needs no mode: each "
-        f"step follows the gradient of all {len(data):,} rows, and the draws are of the full posterior."
+        f"If the posterior is proper, {describe_arguments(advice)} needs no mode: each step reads all {len(data):,} "
+        "rows, and the draws are of the full posterior. With kernel=lwa.kernels.NUTS() steps follow its gradient."
     )
-    return UnboundedError(f"{error} {text}", advice=advice)
+    return NoModeError(f"{error} {text}", advice=advice)
 
 
 def describe_fallback(reason: ModelError, powered: Settings, data: Data) -> LwaWarning:

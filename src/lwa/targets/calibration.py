@@ -113,9 +113,10 @@ class Calibration:
         return build_given(self.frame, gradient, self.power, sums, inverse=inverse, feasible=feasible)
 
 
-def build_expansion(reference: Reference, *, second_order: bool = False) -> Expansion:
-    """Return what the calibrated target needs of all rows."""
-    parts = [reference.theta, reference.gradient, reference.whitening, edge(len(reference.theta))]
+def build_expansion(reference: Reference, *, second_order: bool = False, whole: bool = False) -> Expansion:
+    """Return what the calibrated target needs of all rows; if a subset is the `whole` of them, it ends nowhere."""
+    end = np.inf if whole else edge(len(reference.theta))
+    parts = [reference.theta, reference.gradient, reference.whitening, end]
     if second_order:  # coordinates in which F⁻¹ and H_N are both diagonal, so that one product serves both
         share, axes = np.linalg.eigh(reference.factor.T @ reference.curvature @ reference.factor)
         parts[2:3] = [axes.T @ reference.whitening]

@@ -23,7 +23,7 @@ from jaxtyping import Float, Float64
 from numpy.typing import NDArray
 
 from lwa.backend.random import Purpose, generator
-from lwa.errors import ModelError, NotSmoothError, UnboundedError
+from lwa.errors import ModelError, NoModeError, NotSmoothError
 from lwa.models.check import describe_theta, label_entries
 from lwa.models.likelihood import NumpySums, Sums, block_size, find_likelihood, map_strata, split_into_blocks
 from lwa.models.model import Model, Vectors
@@ -272,7 +272,7 @@ def climb_to_mode(
     entries = label_entries(model)
     collapsed = [name for name, at in zip(entries, theta, strict=True) if name.startswith("log(") and at < COLLAPSED]
     if collapsed:
-        raise UnboundedError(
+        raise NoModeError(
             f"The posterior has no mode: its density grows without end as {', '.join(collapsed[:3])} falls, here to "
             f"{theta.min():.0f}. So it is with the scale of group effects that are parameters themselves: all effects "
             "shrink to their mean with it. Write the effects as mean + scale * z with z ~ Normal(0, 1), or integrate "
@@ -285,7 +285,7 @@ def climb_to_mode(
             "support that depends on theta."
         )
     moving = [name for name, by in zip(entries, sds, strict=True) if abs(by) >= 0.3 * np.abs(sds).max()]
-    raise ModelError(
+    raise NoModeError(
         f"No mode of the posterior was found: Newton's method reached theta = {describe_theta(model, theta)} and did "
         f"not converge: {', '.join(moving[:6])} kept changing. If values keep growing, the data may be perfectly "
         "separated or a direction unidentified: give those parameters a proper prior, or pass "
