@@ -12,9 +12,9 @@ from lwa.models.likelihood import map_strata
 from lwa.rows.memory import as_rows
 from lwa.rows.parts import find_parts
 from lwa.rows.passes import count_rows, count_unit_rows, list_strata, spread_passes
-from lwa.rows.slots import put_rows
+from lwa.rows.slots import put_rows, split_layers
 from lwa.rows.strata import FILLED, WIDEST, Strata, build_strata, choose_longest
-from lwa.rows.units import Layer, Stretch, Units, build_groups, split_layers
+from lwa.rows.units import Layer, Stretch, Units, build_groups
 from lwa.targets.reference import compute_log_posterior, sum_all_rows
 
 RNG = np.random.default_rng(3)

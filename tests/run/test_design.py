@@ -9,9 +9,9 @@ from jax.scipy.special import gammaln
 import lwa
 from lwa.data.data import lay_out
 from lwa.diagnostics.autocorrelation import effective_draws
-from lwa.run.design import MOST_ROWS, NEGLIGIBLE, Design, Designer
+from lwa.run.design import NEGLIGIBLE, Design, Designer
 from lwa.run.sample import sample
-from lwa.run.settings import DEFAULT_SIZE, WHOLE, Settings
+from lwa.run.settings import DEFAULT_SIZE, MOST_ROWS, WHOLE, Settings
 from lwa.targets import Calibrated
 from lwa.targets.calibration import build_expansion
 from lwa.targets.reference import find_reference
@@ -180,3 +180,12 @@ def test_wall_rows_cut_the_tail_off():
         below = draws[..., 1] < limit
         error = np.sqrt(p * (1 - p) / effective_draws(below[..., None].astype(float)).min())
         assert abs(below.mean() - p) < 4 * error + 0.002  # the grid's own error
+
+
+def test_large_groups_are_fewer_in_a_subset():
+    """Rows decide what a step costs: all groups if they have few rows, at least 100 of those that have many."""
+    assert settings().fit_to(400, ordered=False, rows=WHOLE).subset_size == 400
+    assert settings().fit_to(3000, ordered=False, rows=30_000).subset_size == DEFAULT_SIZE
+    assert settings().fit_to(3000, ordered=False, rows=600_000).subset_size == 500
+    assert settings().fit_to(3000, ordered=False, rows=3_000_000).subset_size == 100
+    assert settings().fit_to(20, ordered=False, rows=3_000_000).subset_size == 20

@@ -15,7 +15,7 @@ from lwa.models.model import Model, Unbound
 from lwa.rows import Rows, as_rows
 from lwa.rows.memory import ArrayRows, is_series, is_table
 from lwa.rows.parts import Parts, as_one_part, find_parts, join_series, require_ascending, require_index_ascending
-from lwa.rows.passes import SpreadRows, list_strata, spread_passes
+from lwa.rows.passes import SpreadRows, find_strata, spread_passes
 from lwa.rows.store.cache import is_read_by_workers
 from lwa.rows.strata import build_strata
 from lwa.rows.units import build_groups, build_stretches
@@ -65,7 +65,7 @@ class Data:
     @property
     def stratified(self) -> bool:
         """Whether groups are so unequal that they are units in strata of size."""
-        return len(list_strata(self.full)) > 1
+        return find_strata(self.full) is not None
 
     @property
     def mean_size(self) -> float:

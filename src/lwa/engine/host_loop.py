@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from lwa.algorithm import Draw, State, Tape
 from lwa.kernels.kernel import AnyArray, MetropolisKernel, Noise, Tuning, metropolis
 from lwa.models.python_model import evaluate_priors, evaluate_rows
-from lwa.rows.slots import Columns, split_slots
-from lwa.rows.units import split_layers
+from lwa.rows.slots import Columns, split_layers, split_slots
 from lwa.targets.target import Given, Target, Terms
 
 type Evaluated = tuple[NDArray[Any], Float64[np.ndarray, "chains n"]]

@@ -23,9 +23,9 @@ from lwa.models.check import report_user_errors
 from lwa.models.model import FloatType, Matrix, Model, RowNumbers, RowSizes, RowVectors, Vector, Vectors
 from lwa.rows import Rows
 from lwa.rows.passes import Progress, count_unit_rows, floor_power_of_two, list_strata, map_pieces
-from lwa.rows.slots import Columns, fill_up, repeat_to, to_float64, to_rows
+from lwa.rows.slots import Columns, fill_up, repeat_to, split_layers, to_float64, to_rows
 from lwa.rows.strata import Stratum
-from lwa.rows.units import AnyBatch, Layer, Stretch, split_layers
+from lwa.rows.units import AnyBatch, Layer, Stretch
 
 if TYPE_CHECKING:
     from lwa.models.python_likelihood import PythonLikelihood

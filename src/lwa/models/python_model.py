@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from lwa.errors import ModelError
 from lwa.models.model import Model, RowNumbers, Vector, Vectors
 from lwa.rows.passes import count_rows
-from lwa.rows.units import Layers, Stretch, split_layers
+from lwa.rows.slots import split_layers
+from lwa.rows.units import Layers, Stretch
 
 
 def call_user[**P, R](function: Callable[P, R], *arguments: P.args, **options: P.kwargs) -> R:

@@ -19,8 +19,9 @@ from lwa.errors import DataError
 from lwa.executors import Executor, Serial, Work
 from lwa.rows.memory import name_column, require_numeric
 from lwa.rows.protocol import Batch, Rows
+from lwa.rows.slots import map_arrays, split_layers
 from lwa.rows.strata import Strata, Stratum
-from lwa.rows.units import AnyBatch, Stretch, Units, map_arrays, split_layers
+from lwa.rows.units import AnyBatch, Stretch, Units
 
 LEAST_PIECE_ROWS = 2**16
 """Rows of the smallest piece. Blocks are a power of two, and smaller: none crosses the end of a piece."""
@@ -80,10 +81,15 @@ def spread_passes(rows: Rows, executor: Executor | None) -> Rows:
     return rows if executor is None else SpreadRows(rows, executor)
 
 
+def find_strata(rows: Rows) -> Strata | None:
+    """Return the rows if they are units of unequal size in strata, else None."""
+    held = rows.rows if isinstance(rows, SpreadRows) else rows
+    return held if isinstance(held, Strata) else None
+
+
 def list_strata(rows: Rows) -> list[Rows]:
     """Return the strata of units of unequal size, each with passes as those of all rows; else the rows alone."""
-    held = rows.rows if isinstance(rows, SpreadRows) else rows
-    if not isinstance(held, Strata):
+    if (held := find_strata(rows)) is None:
         return [rows]
     strata = [Stratum(held, number) for number in range(len(held.layers))]
     return [SpreadRows(one, rows.executor) if isinstance(rows, SpreadRows) else one for one in strata]

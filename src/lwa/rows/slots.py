@@ -4,8 +4,10 @@ In this layout, one column is one contiguous run of memory: at n = 1000, d = 10 
 rows first and 8.7 with all columns in one matrix (two cores; benchmarks/choices.py).
 """
 
+from collections.abc import Callable
 from functools import partial
 from itertools import accumulate, pairwise
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,12 +16,31 @@ from jax import Array
 from jaxtyping import PyTree
 from numpy.typing import DTypeLike, NDArray
 
-from lwa.rows.units import split_layers
-
 type Columns = PyTree
 """Rows, each leaf `(*shape, n)`."""
 type Numbers = NDArray[np.number | np.bool_]
 """One leaf of a batch."""
+
+
+def split_layers(batch: PyTree) -> tuple[PyTree, ...]:
+    """Return the layers of units of several strata, or any other batch as the only one."""
+    return batch if type(batch) is tuple else (batch,)
+
+
+def map_arrays(function: Callable[..., NDArray[Any]], *batches: PyTree) -> PyTree:
+    """Apply a function to every array. `jax.tree.map` would sort columns by name, which changes what summaries see."""
+    first = batches[0]
+    if isinstance(first, dict):
+        return {name: map_arrays(function, *(batch[name] for batch in batches)) for name in first}
+    if isinstance(first, tuple):
+        parts = [map_arrays(function, *parts) for parts in zip(*batches, strict=True)]
+        return tuple(parts) if type(first) is tuple else type(first)(*parts)
+    return function(*batches)
+
+
+def arrange(batch: PyTree, shape: tuple[int, ...]) -> PyTree:
+    """Return a batch of rows with their axis as several axes."""
+    return map_arrays(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), batch)
 
 
 def to_columns(batch: PyTree, dtype: DTypeLike, axis: int = 0) -> Columns:

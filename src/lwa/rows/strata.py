@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from lwa.rows.memory import RangedRows
 from lwa.rows.parts import Parts
 from lwa.rows.protocol import Rows
-from lwa.rows.units import Span, Units, map_arrays
+from lwa.rows.slots import arrange
+from lwa.rows.units import Span, Units
 
 FILLED = 0.5
 """The smallest share of own rows among all rows of a stratum, filler included."""
@@ -116,11 +117,6 @@ class Stratum(RangedRows):
     def between(self, start: int, stop: int, size: int) -> Iterator[Any]:
         """Yield its units `start` to `stop` - 1, `size` at a time."""
         return self.units.between(start, stop, size)
-
-
-def arrange(batch: Any, shape: tuple[int, ...]) -> Any:
-    """Return a batch of units with their axis as several axes."""
-    return map_arrays(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), batch)
 
 
 def build_strata(rows: Rows, parts: Parts) -> Strata | None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import PyTree
 from numpy.typing import NDArray
 
 from lwa.rows.memory import RangedRows
@@ -74,22 +73,6 @@ class Units(RangedRows):
         """Yield units `start` to `stop` - 1, `size` at a time."""
         for at in range(start, stop, size):
             yield self.take(np.arange(at, min(at + size, stop)))
-
-
-def split_layers(batch: PyTree) -> tuple[PyTree, ...]:
-    """Return the layers of units of several strata, or any other batch as the only one."""
-    return batch if type(batch) is tuple else (batch,)
-
-
-def map_arrays(function: Callable[..., NDArray[Any]], *batches: PyTree) -> PyTree:
-    """Apply a function to every array. `jax.tree.map` would sort columns by name, which changes what summaries see."""
-    first = batches[0]
-    if isinstance(first, dict):
-        return {name: map_arrays(function, *(batch[name] for batch in batches)) for name in first}
-    if isinstance(first, tuple):
-        parts = [map_arrays(function, *parts) for parts in zip(*batches, strict=True)]
-        return type(first)._make(parts) if isinstance(first, Stretch) else tuple(parts)
-    return function(*batches)
 
 
 def build_groups(rows: Rows, parts: Parts) -> Units:

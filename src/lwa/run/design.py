@@ -10,11 +10,12 @@ from functools import cached_property
 
 from lwa.data.data import Data
 from lwa.rows import Rows
+from lwa.rows.passes import find_strata
 from lwa.run.pilot import Pool, gather_pool
 from lwa.run.settings import DEFAULT_SIZE, MOST_ROWS, Settings
 from lwa.subsets.influence import find_influence
 from lwa.subsets.leverage import find_leverage
-from lwa.subsets.strata import Drawing, draw_in_strata
+from lwa.subsets.strata import Drawing, SizeStrata, stratify
 from lwa.targets.calibration import is_leverage_needed, is_transport_safe, takes_second_order
 from lwa.targets.reference import Reference, Remainders, sum_remainders
 
@@ -33,8 +34,10 @@ class Design:
 
     def cut(self, rows: Rows) -> Drawing | None:
         """Return q for subsets of n rows; of groups in strata of size, stratum by stratum even if it is uniform."""
-        q = draw_in_strata(rows, self.leverage)
-        return q if q is None or q is self.leverage else q.cut(self.n)
+        strata, q = find_strata(rows), self.leverage
+        if strata is None or isinstance(q, SizeStrata):
+            return q
+        return stratify(strata, None if q is None else q.size).cut(self.n)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,8 +103,8 @@ class Designer:
     def _leverage(self) -> Drawing:
         """Q by curvature at θ̂."""
         assert self.reference is not None
-        found = find_leverage(self.data.model, self.data.full, self.reference)
-        return draw_in_strata(self.data.full, found) or found
+        found, strata = find_leverage(self.data.model, self.data.full, self.reference), find_strata(self.data.full)
+        return found if strata is None else stratify(strata, found.size)
 
     @cached_property
     def _remainders(self) -> Remainders:
@@ -114,7 +117,7 @@ class Designer:
         """Q by what rows add beyond second order."""
         assert self.reference is not None
         found = find_influence(self.data.model, self.data.full, self.reference, self.settings.seed)
-        return draw_in_strata(self.data.full, found) or found
+        return found if (strata := find_strata(self.data.full)) is None else stratify(strata, found.size)
 
     @cached_property
     def _pool(self) -> Pool:

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from lwa.errors import LwaWarning
 from lwa.models.model import Model
 from lwa.run.begin import Run
-from lwa.run.design import MOST_ROWS
 from lwa.run.pilot import expand_some, gather_pool
+from lwa.run.settings import MOST_ROWS
 from lwa.subsets.influence import Influence
+from lwa.subsets.strata import SizeStrata
 from lwa.targets.reference import PAIRS, REACH, Points, Reference, sum_remainders_at
 
 FAR_SHARE = 0.005
@@ -40,7 +41,7 @@ def find_escape(run: Run, theta: NDArray[np.float64]) -> LwaWarning | None:
     if variance <= LED_ASTRAY:
         return None
     N = len(subsets.rows)
-    advice: dict[str, Any] = {"subset_size": N} if N <= MOST_ROWS else {"exact": True}
+    advice: dict[str, Any] = {"subset_size": N} if len(run.data) <= MOST_ROWS else {"exact": True}
     call = ", ".join(f"{name}={value}" for name, value in advice.items())
     return LwaWarning(
         f"{len(far) / len(theta):.1%} of the draws left the region in which subsets of {subsets.size} rows stand for "
@@ -53,7 +54,7 @@ def find_escape(run: Run, theta: NDArray[np.float64]) -> LwaWarning | None:
 def measure_variance(run: Run, reference: Reference, away: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return v at θ̂ + `away` for the subsets of the run."""
     subsets, model = run.problem.subsets, run.data.model
-    if isinstance(subsets.leverage, Influence):
+    if isinstance(subsets.leverage, Influence | SizeStrata):
         pool = gather_pool(model, subsets.rows, reference, subsets.leverage, run.settings.seed)
         terms = expand_some(model, subsets.rows, pool.rows, Points(reference.theta, away))
         return pool.vary_at(terms, subsets.n, subsets.leverage)[: len(away)]

@@ -15,8 +15,7 @@ from lwa.algorithm import Candidate, Subset, assess, write
 from lwa.backend.random import Purpose, generator
 from lwa.errors import InputError
 from lwa.rows import Batch, Rows
-from lwa.rows.strata import arrange
-from lwa.rows.units import map_arrays, split_layers
+from lwa.rows.slots import arrange, map_arrays, split_layers
 from lwa.subsets.moves import Fixed, Move, Swap
 from lwa.subsets.strata import Drawing, SizeStrata
 from lwa.subsets.weights import Weight

@@ -15,8 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import InputError
-from lwa.rows import Rows
-from lwa.rows.passes import SpreadRows
 from lwa.rows.strata import Strata
 from lwa.subsets.influence import Influence
 from lwa.subsets.leverage import Leverage
@@ -125,16 +123,8 @@ type Drawing = Leverage | Influence | SizeStrata
 """q: how often each row, or group, is drawn."""
 
 
-def draw_in_strata[Q: Drawing](rows: Rows, q: Q | None) -> Q | SizeStrata | None:
-    """Return q as it is, unless rows are groups in strata of size: then drawn stratum by stratum."""
-    held = rows.rows if isinstance(rows, SpreadRows) else rows
-    if not isinstance(held, Strata) or isinstance(q, SizeStrata):
-        return q
-    return stratify(held, None if q is None else q.size)
-
-
 def stratify(groups: Strata, weight: NDArray[np.floating] | None = None) -> SizeStrata:
-    """Return q over groups, for subsets of all of them; uniform within each stratum if there are no weights N q."""
+    """Return q over groups, for subsets of all of them; uniform within each stratum unless weights N q are given."""
     most, N = np.diff(groups.first), len(groups)
     known = np.ones(N) if weight is None else np.asarray(weight, np.float64)
     share = np.add.reduceat(known, groups.first[:-1])
