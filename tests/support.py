@@ -4,6 +4,7 @@ from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from scipy import stats
 
 import lwa
@@ -25,6 +26,9 @@ def log_prior(mu):
 MODEL = lwa.Model(log_likelihood, log_prior, init=0.0)
 
 SIZES = {"target": "powered", "subset_size": 20, "draws": 20, "tune": 64, "chains": 2, "progress": False}
+
+SHORT_RUN = pytest.mark.filterwarnings("ignore:The .* draws of .* are worth", "ignore:Chains disagree on")
+"""For tests whose runs are too short to be worth much, which lwa reports."""
 
 run = partial(lwa.sample, MODEL, Y, **SIZES, seed=1)
 """`run(seed=2)`, for example: the tiny model with other options."""

@@ -19,6 +19,7 @@ from lwa.diagnostics.autocorrelation import effective_draws
 from lwa.kernels import HMC, MALA, NUTS, Autoregressive, Blockwise, Independence, RandomWalk
 from lwa.subsets import Fixed, Free, Swap, Window
 from lwa.targets import Calibrated
+from tests.support import SHORT_RUN
 
 RNG = np.random.default_rng(0)
 N = 600
@@ -256,6 +257,7 @@ def test_a_function_gets_numpys_numbers_of_its_own_on_the_callers_thread():
         np.testing.assert_array_equal(DATA[name], values)
 
 
+@SHORT_RUN
 def test_nothing_is_traced_again():
     traced = []
 
@@ -378,6 +380,7 @@ def raised(error, at, pause=0.0, **options):
     return error
 
 
+@SHORT_RUN
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
 @pytest.mark.parametrize("phase", ["setup", "tune"])
 def test_what_it_raises_before_there_are_draws_surfaces_untouched(kind, phase):
@@ -393,6 +396,7 @@ def test_what_it_raises_on_a_pass_over_all_rows(target):
     raised(ValueError("my message"), 60, target=target, subset_move=None)
 
 
+@SHORT_RUN
 @pytest.mark.parametrize("kind", [ValueError, pytest.param(KeyboardInterrupt, marks=pytest.mark.slow)])
 def test_what_it_raises_once_there_are_draws_comes_with_them(kind):
     error = raised(kind("my message"), calls_before_the_first_move() + IN_DRAWS, pause=0.002)
@@ -405,6 +409,7 @@ def test_what_it_raises_once_there_are_draws_comes_with_them(kind):
     assert f"{kind.__name__} after {kept.draws} of 200 draws" in kept.attributes["stopped"]
 
 
+@SHORT_RUN
 def test_ctrl_c_ends_the_run_with_its_draws_and_a_second_one_ends_it_at_once():
     class Interrupted(Failing):
         def __call__(self, theta, rows):

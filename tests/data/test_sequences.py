@@ -27,6 +27,7 @@ from lwa.targets import Calibrated
 from lwa.targets.calibration import build_expansion, calibrate
 from lwa.targets.reference import compute_log_posterior, find_reference
 from lwa.targets.target import Target
+from tests.support import SHORT_RUN
 
 S0 = Combine(Quantiles(0.2, 0.5, 0.8), Autocorrelations(5))
 
@@ -264,6 +265,7 @@ def test_the_tape_brings_the_rows_of_every_new_window(arma):
     assert len(before) == 3
 
 
+@SHORT_RUN
 @pytest.mark.parametrize("move", [Window(), Free(), Fixed()], ids=str)
 def test_all_steps_give_plain_metropolis(move):
     """n = N: the window never moves, and the same keys give the same draws as M-H on the whole series."""
@@ -338,6 +340,7 @@ def test_nothing_is_traced_again():
     assert len(traced) - before <= 10  # the checks of the model's shapes and derivatives, no compiled program
 
 
+@SHORT_RUN
 @pytest.mark.parametrize("target", ["powered", "subposterior"])
 @pytest.mark.parametrize(
     "summary",

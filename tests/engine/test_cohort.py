@@ -13,6 +13,7 @@ from lwa.engine.problem import PilotSubsets, choose_precision
 from lwa.kernels import RandomWalk
 from lwa.run import loop
 from lwa.subsets import Fixed, Free, Swap
+from tests.support import SHORT_RUN
 from tests.tiny import MEAN, MODEL, PRIOR_SD
 
 ROWS = np.random.default_rng(11).normal(1.0, 1.0, size=40)
@@ -42,6 +43,7 @@ def plain_metropolis(rows, theta, noise, scale):
     return np.array(path)
 
 
+@SHORT_RUN
 @pytest.mark.parametrize("move", [Swap(1), Swap(3), Free(), Fixed()], ids=str)
 @pytest.mark.parametrize("L", [1, 4])
 def test_all_rows_give_plain_metropolis(move, L):
@@ -244,10 +246,12 @@ def check_powered_spread(draws=4000, chains=16):
     assert stats.ttest_1samp((z**2).mean(1), 1.0).pvalue > 1e-4
 
 
+@SHORT_RUN
 def test_powered_has_the_spread_of_all_rows():
     check_powered_spread()
 
 
+@SHORT_RUN
 def test_subposterior_has_the_spread_of_n_rows():
     run = fit(subset_move=Fixed(), draws=4000, chains=16, tune=1000, thinning=10, target="subposterior")
     expected = 1 / np.sqrt(10 + 1 / PRIOR_SD**2)

@@ -7,6 +7,7 @@ from scipy import stats
 
 import lwa
 from lwa.kernels import Autoregressive, RandomWalk
+from tests.support import SHORT_RUN
 
 ONE_ROW = np.zeros(1)
 COVARIANCE = np.array([[4.0, 1.8, 0.0], [1.8, 1.0, 0.01], [0.0, 0.01, 0.01]])
@@ -83,6 +84,7 @@ def test_a_nan_is_rejected_counted_and_told():
     assert (run.posterior["theta"] > 0).all()
 
 
+@SHORT_RUN
 def test_a_row_that_theta_cannot_explain_is_left_behind():
     """A refresh may bring a row of density zero. The chain waits there, and goes on once θ or U explains all rows."""
     y = np.abs(np.random.default_rng(1).normal(size=200)) + 0.01

@@ -8,7 +8,7 @@ import pytest
 import lwa
 from lwa.run.budget import Budget, as_budget
 from lwa.run.loop import Meter
-from tests.support import run
+from tests.support import SHORT_RUN, run
 
 A_MOVE = 2 * 20
 """Rows that the tiny run reads when both chains move once."""
@@ -71,6 +71,7 @@ def test_a_budget_that_suffices_is_not_mentioned():
     assert fit.attributes["rows_read"] == (64 + 20) * A_MOVE
 
 
+@SHORT_RUN
 @pytest.mark.parametrize("moves", [50, 63, 100])
 def test_tune_uses_half_of_it_at_the_most(moves):
     with pytest.warns(lwa.LwaWarning, match="Stopped early"):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import lwa
+from tests.support import SHORT_RUN
 from tests.tiny import MODEL
 
 Y = np.random.default_rng(0).normal(3.0, 1.0, 500)
@@ -56,6 +57,7 @@ def test_it_is_saved_loaded_and_in_idata(both, tmp_path):
     assert "warmup_sample_stats" in again.idata.children
 
 
+@SHORT_RUN
 def test_without_tune_there_is_an_empty_path():
     fit = draw("lwa", tune=0)
     assert fit.warmup["theta"].shape == (3, 0)

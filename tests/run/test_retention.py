@@ -11,7 +11,7 @@ import lwa
 from lwa.diagnostics.running import SKETCH_CELLS, SKETCH_REACH
 from lwa.run import budget
 from lwa.run.budget import Retention, decide_retention
-from tests.support import MODEL, SEVERAL, Y, sample
+from tests.support import MODEL, SEVERAL, SHORT_RUN, Y, sample
 
 CHAINS, DRAWS = 70, 40
 LONG = {"target": "calibrated", "chains": CHAINS, "draws": DRAWS}
@@ -63,6 +63,7 @@ def test_a_summary_is_that_of_all_draws_and_the_last_are_kept(small, tune):
     assert f"{CHAINS} chains x {DRAWS} draws, summarised while they were made" in str(fit.summary())
 
 
+@SHORT_RUN
 def test_constrained_derived_and_lagging_chains(small):
     """Summaries are of the parameters as they are shown; with L = 3 chains are not at the same draw."""
     model = lwa.Model(

@@ -225,12 +225,18 @@ class Result:
 
         Each pass moves every draw on the target of its chain's subset and accepts or refuses the outcome by all rows
         (surrogate transitions), which leaves the full posterior invariant. In the bulk, each pass multiplies the error
-        of the calibrated target by the share of moves refused; a draw far out in a tail may need many passes.
+        of the calibrated target by the share of moves refused; a draw far out in a tail may need many passes. So every
+        draw becomes a short chain. Its states are kept from the pass on that leaves less than 5 % of the error: with
+        9 in 10 moves accepted, four of five passes. Then 1000 corrected draws become 4000.
+
+        It helps if the error of the subsets is what matters: `fit.certify()` measures that. If nearly all moves are
+        accepted, the draws were right, and more draws make their Monte Carlo error smaller at less cost.
 
         Parameters
         ----------
         passes
-            Number of corrections; one more pass scores the draws first.
+            Number of corrections; one more pass scores the draws first. Each evaluates every row for every draw, which
+            is reported before it begins.
         draws
             Draws per chain to correct, spread evenly over those kept; at most 1000 in all if None.
         progress
@@ -239,7 +245,8 @@ class Result:
         Returns
         -------
         Result
-            The corrected draws, with `attributes["polish_acceptance"]`.
+            The corrected draws, several states of each one after the other, with `attributes["polish_acceptance"]`,
+            the share of moves accepted over all passes.
         """
         if self.origin is None:
             raise InputError("A saved run keeps no model and no data, so it cannot be polished. Sample again with it.")
@@ -265,9 +272,11 @@ class Result:
             "accepted": done.accepted,
             "subset_accepted": done.refreshed,
             "subset_distance": done.distance,
-            "n_rows_read": np.full(done.acceptance.shape, done.passes * len(self.origin.rows), np.int64),
+            "n_rows_read": np.full(
+                done.acceptance.shape, -(-done.passes * len(self.origin.rows) // done.states), np.int64
+            ),
         }
-        polished = {"polish_passes": used + done.passes, "polish_acceptance": float(done.acceptance.mean())}
+        polished = {"polish_passes": used + done.passes, "polish_acceptance": done.rate}
         before = {name: value for name, value in self.attributes.items() if name != "certificate"}
         model = self.origin.model
         return replace(

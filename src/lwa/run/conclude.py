@@ -8,22 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.diagnostics.running import MANY_CHAINS, collect_moments
-from lwa.diagnostics.short_chains import LONG_RUN_TIMES, describe_remembered_starts, describe_slow_chains, round_up
 from lwa.diagnostics.table import name_scalars
 from lwa.engine.problem import Problem
 from lwa.engine.recorder import Kept
-from lwa.errors import LwaWarning, describe_arguments, warn
+from lwa.errors import warn
 from lwa.models.model import Model
 from lwa.result.polish import Polisher
 from lwa.result.result import UNCONSTRAINED_GROUP, Origin, Result, name_free_axis, split_groups
 from lwa.run.begin import Run
 from lwa.run.loop import Outcome, Spent, shift_clock
-from lwa.targets.calibration import edge
-from lwa.targets.target import Powered
-
-RARELY = 1e-3
-"""Share of moves without a valid subset, below which the draws do not show it and lwa does not warn."""
+from lwa.run.remarks import find_remarks
 
 
 def conclude(run: Run, outcome: Outcome, seconds: float, stages: Mapping[str, float], remarks: Sequence[str]) -> Result:
@@ -36,7 +30,8 @@ def conclude(run: Run, outcome: Outcome, seconds: float, stages: Mapping[str, fl
     draws = split_groups(stored)
     posterior, stats = draws["posterior"], draws["sample_stats"]
     warmup, warmup_stats = (None, None) if outcome.warmup is None else name_draws(run, outcome.warmup)
-    found = find_remarks(run, outcome, stats) + find_short_chain_remarks(run, outcome, posterior)
+    dims, coords = label_axes(model)
+    found = find_remarks(run, outcome, draws, name_scalars(posterior, dims, coords))
     summarised = None if outcome.running is None else int(outcome.running.moments.count)
     attributes = {
         **record_versions(), "seed": settings.seed, "model": run.data.described or None, "target": settings.target.name,
@@ -55,7 +50,6 @@ def conclude(run: Run, outcome: Outcome, seconds: float, stages: Mapping[str, fl
     }  # fmt: skip
     for remark in found:
         warn(str(remark), remark.advice)
-    dims, coords = label_axes(model)
     return Result(
         posterior=posterior, sample_stats=stats, attributes=attributes, dims=dims, coords=coords,
         origin=Origin(model, run.data, Polisher(problem, outcome.tuning)), unconstrained=draws.get(UNCONSTRAINED_GROUP),
@@ -134,87 +128,3 @@ def find_transport(problem: Problem) -> bool | str:
     if problem.target.expansion is not None and problem.target.expansion.share is not None:
         return "second_order"
     return problem.subsets.calibration is not None and problem.subsets.calibration.frame is not None
-
-
-def find_short_chain_remarks(run: Run, outcome: Outcome, posterior: Mapping[str, NDArray[Any]]) -> list[LwaWarning]:
-    """Return warnings about many short chains; for few chains, R-hat and effective draws suffice."""
-    settings, planned = run.settings, run.plan
-    if settings.chains <= MANY_CHAINS or not next(iter(posterior.values())).size:
-        return []
-    state = collect_moments(posterior) if outcome.running is None else outcome.running.moments
-    names = name_scalars(posterior, *label_axes(run.data.given))
-    remarks = [
-        describe_remembered_starts(state, run.superchains, names, outcome.tuned),
-        describe_slow_chains(state, names, outcome.thinning, outcome.tuned),
-    ]
-    # A uniform U begins with its own law, and the calibrated target hardly depends on it; elsewhere θ follows U.
-    follows = run.problem.reference is None or run.problem.subsets.statistic.dimension > 0
-    if follows and outcome.tuned < planned.renewal < np.inf and outcome.moves < LONG_RUN_TIMES * planned.renewal:
-        longer = round_up(int(np.ceil(planned.renewal)))
-        text = (
-            f"tune={outcome.tuned} is less than the {planned.renewal:,.0f} moves in which a subset replaces all its "
-            "rows, and theta follows the subset: chains still depend on the rows that they began with. "
-            f"Pass tune={longer}."
-        )
-        remarks.append(LwaWarning(text, advice={"tune": longer}))
-    return [remark for remark in remarks if remark]
-
-
-def estimate_mode_step(run: Run) -> float:
-    """Return how far the powered target's mode moves if k of n rows are exchanged, in sds of the N-row posterior.
-
-    To first order the mode moves by H_N⁻¹ (N/n) Σ (g_in - g_out), and rows' gradients have variance H_N / N if the
-    model is right: √(2 k N) / n along any direction, whatever the model.
-    """
-    settings, subsets, N, n = run.settings, run.problem.subsets, run.survey.length, run.subset_size
-    if not isinstance(settings.target, Powered) or settings.exact or subsets.n == len(subsets.rows):
-        return 0.0
-    exchanged = n * subsets.replaced / subsets.n  # all steps of a window, at a remote jump
-    return float(np.sqrt(2 * exchanged * N) / n)
-
-
-def find_remarks(run: Run, outcome: Outcome, stats: Mapping[str, NDArray[Any]]) -> list[LwaWarning]:
-    """Return warnings about the draws."""
-    remarks, size = list[LwaWarning](), run.subset_size
-    if outcome.stopped:
-        remarks.append(LwaWarning(f"Stopped early: {outcome.stopped.removesuffix('.')}."))
-    if outcome.invalid:
-        share = outcome.invalid / max(1, outcome.moves * run.settings.chains)
-        text = (
-            f"{outcome.invalid} proposals ({share:.1%}) had a log target that was NaN or +inf and were rejected. "
-            "Fix the model there, or give those values log density -inf."
-        )
-        remarks.append(LwaWarning(text))
-    diverging = stats.get("diverging", np.zeros(0, bool))
-    if diverging.any():
-        text = (
-            f"Trajectories diverged before {diverging.sum()} of the kept draws ({diverging.mean():.1%}): regions that "
-            "need shorter steps are visited too rarely. Pass a larger target_accept to the kernel, or reparametrise "
-            "the model."
-        )
-        remarks.append(LwaWarning(text))
-    if (lag := estimate_mode_step(run)) > 2.0 * run.settings.refresh_steps**0.5:
-        whole = run.problem.subsets.replaced == run.problem.subsets.n
-        advice = ({} if whole else {"subset_size": int(lag * size / 2) + 1}) | {"refresh_steps": int(lag**2 / 4) + 1}
-        text = (
-            f"Each change of the subset moves its mode by about {lag:.0f} posterior sds, faster than theta follows, so "
-            f"the draws lag behind. Pass {describe_arguments(advice)} or target='subposterior'."
-        )
-        remarks.append(LwaWarning(text, advice=advice))
-    if outcome.furthest > 0.9 * (end := edge(run.problem.target.model.dimension)):
-        text = (
-            f"A chain came {outcome.furthest:.0f} posterior sds away from the reference point, where the calibrated "
-            f"target ends ({end:.0f}): the posterior has heavy tails or another mode there. Pass target='powered'."
-        )
-        remarks.append(LwaWarning(text, advice={"target": "powered"}))
-    if outcome.infeasible >= RARELY:
-        text = (
-            f"In {outcome.infeasible:.1%} of the moves the subset's curvature was not positive definite and theta held "
-            f"still. Pass subset_size={2 * size}."
-        )
-        remarks.append(LwaWarning(text, advice={"subset_size": 2 * size}))
-    if stats["lp"].size and (rate := float(stats["acceptance_rate"].mean())) < 0.05:
-        longer = 4 * max(run.settings.tune, 250)
-        text = f"Only {rate:.1%} of the moves were accepted: the kernel did not adapt. Pass tune={longer}."
-        remarks.append(LwaWarning(text, advice={"tune": longer}))
-    return remarks
