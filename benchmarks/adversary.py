@@ -22,6 +22,8 @@ as well.
 import argparse
 import json
 import multiprocessing
+import os
+import platform
 import re
 import time
 import traceback
@@ -302,6 +304,9 @@ def summarise(cases):
         **{verdict: count[verdict] for verdict in VERDICTS},
         "right_with_a_warning": sum(run["verdict"] == "right" and bool(run["messages"]) for run in runs),
         "right_as_drawn": sum(run.get("right_as_drawn", False) for run in runs),
+        "off_as_drawn_without_warning": sum(
+            not run.get("right_as_drawn", True) and not run["messages"] for run in runs
+        ),
         "off_with_pass": sum(run["verdict"] != "right" and run.get("certificate") == "pass" for run in runs),
         "share_right": round(count["right"] / tried, 4),
         "share_refused": round(count["refused"] / total, 4),
@@ -396,7 +401,8 @@ subsets nor its chains: exact draws, importance sampling or NUTS, on all rows in
 - *Wrong*: not right and no warning, or no draws in two minutes.
 
 Of {runs} runs {right} were right, {warned} warned, {refused} refused and {wrong} wrong. Of those that were right,
-{right_with_a_warning} came with a warning, and {right_as_drawn} need no allowance for the Monte Carlo error of draws.
+{right_with_a_warning} came with a warning, and {right_as_drawn} need no allowance for the Monte Carlo error of draws;
+without it, {off_as_drawn_without_warning} runs would be wrong without a warning.
 `fit.certify()` said PASS of {off_with_pass} runs that were not right.
 
 {requirements}
@@ -466,6 +472,11 @@ def read_arguments():
     return parser.parse_args()
 
 
+def machine_in_words():
+    cores = os.cpu_count()
+    return f"{ {1: 'one', 2: 'two', 4: 'four'}.get(cores, cores) } {platform.machine().replace('_', '-')} cores"
+
+
 def command_of(given):
     parts = [f"--{name} {getattr(given, name)}" for name in ("seeds",) if getattr(given, name) != 10]
     parts += ["--advice"] if given.advice else []
@@ -485,7 +496,7 @@ def main():
         if "broken" not in task.found and task.runs:
             cases[task.case if not seed else f"{task.case}_{seed}"] = task.found
             ordered = {name: cases[name] for name in sorted(cases, key=lambda name: order.get(name, len(order)))}
-            made = {"date": date.today().isoformat(), **machine(), "machine": "two x86-64 cores"}
+            made = {"date": date.today().isoformat(), **machine(), "machine": machine_in_words()}
             record = made | {"command": command_of(given), "summary": summarise(ordered), "cases": ordered}
             given.out.parent.mkdir(parents=True, exist_ok=True)
             given.out.write_text(json.dumps(record, indent=1) + "\n")
