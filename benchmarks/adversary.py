@@ -412,8 +412,8 @@ runs and parameters, in sds of the reference. n is the subset size that lwa chos
 
 {table}
 {messages}
-Measured on {date} by `{command}` on {machine} (JAX {jax}). All numbers, with the errors of the references:
-`benchmarks/results/adversary.json`.
+Measured on {date} by `{command}` on {machine} (JAX {jax}).
+All numbers, with the errors of the references: `benchmarks/results/adversary.json`.
 """
 
 
