@@ -47,3 +47,10 @@ def test_a_refusal_says_which_arguments_would_do():
         lwa.sample(model, y, subset_size=1000, **options)
     assert refused.value.advice == {"subset_size": 50}
     assert lwa.sample(model, y, **options, **refused.value.advice).draws == 20
+
+
+def test_a_run_warns_at_the_line_that_called_it():
+    model = lwa.Model(lambda theta, y: -0.5 * (y - theta) ** 2, lambda theta: -0.5 * theta**2, 0.0)
+    with pytest.warns(LwaWarning, match="Stopped early") as seen:
+        lwa.sample(model, np.zeros(50), budget=lwa.RowReads(10_000), subset_size=50, seed=1, progress=False)
+    assert {one.filename for one in seen} == {__file__}

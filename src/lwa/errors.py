@@ -1,9 +1,13 @@
 """What lwa raises and warns of: every message says what came, what is expected and what to type."""
 
+import contextlib
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+NOT_THE_USERS = (str(Path(__file__).parent), contextlib.__file__.removesuffix(".py"))
+"""Files whose lines no warning points to: lwa's own, and those through which its decorated functions are called."""
 
 type Advice = Mapping[str, Any]
 """The arguments of `lwa.sample` that a message says to pass; of alternatives, the first."""
@@ -70,7 +74,7 @@ class LwaWarning(UserWarning):
 
 def warn(message: str, advice: Advice | None = None) -> None:
     """Warn at the line of the user's own code that called lwa; `advice` is what the message says to pass."""
-    warnings.warn(LwaWarning(message, advice=advice), skip_file_prefixes=(str(Path(__file__).parent),))
+    warnings.warn(LwaWarning(message, advice=advice), skip_file_prefixes=NOT_THE_USERS)
 
 
 def describe_arguments(advice: Advice) -> str:

@@ -36,7 +36,7 @@ class SlowChains(NamedTuple):
     worth: float  # effective draws of all chains
     rhat: float
     agree: bool  # whether it is below 1.1, or what corresponds to that in a short run: chains are slow but do not part
-    lacking: float  # how many times as many draws are enough, with half of them to spare
+    lacking: float  # how many times as many draws are enough, with as many to spare: of slow chains it is a rough guess
 
 
 def find_slow_chains(posterior: Mapping[str, NDArray[Any]], names: Sequence[str], count: int) -> SlowChains | None:
@@ -54,7 +54,7 @@ def find_slow_chains(posterior: Mapping[str, NDArray[Any]], names: Sequence[str]
     worst = int(np.argmin(worth) if agree else np.argmax(rhat))
     if agree and worth[worst] >= min(MOST_COUNTED, chains) * each:
         return None
-    lacking = 1.5 * min(MOST_COUNTED, chains) * ENOUGH_PER_CHAIN / worth[worst]
+    lacking = 2.0 * min(MOST_COUNTED, chains) * ENOUGH_PER_CHAIN / worth[worst]
     return SlowChains(names[some[worst]], float(worth[worst]), float(rhat[worst]), agree, float(lacking))
 
 
