@@ -41,6 +41,10 @@ class NoModeError(ModelError):
     """A posterior whose density has no maximum, or none that is found, though it can be differentiated."""
 
 
+class CollapsedError(NoModeError):
+    """A posterior whose density grows without end as a scale falls to zero."""
+
+
 class RunFolderError(LwaError):
     """A saved run that is missing, damaged or of another format."""
 

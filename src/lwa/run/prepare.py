@@ -11,7 +11,16 @@ import numpy as np
 from lwa.data.data import Data
 from lwa.engine.cohort import group_chains, warm_up_beside
 from lwa.engine.problem import Problem, Wishes, build_problem, choose_kernel
-from lwa.errors import InputError, LwaWarning, ModelError, NoModeError, NotSmoothError, describe_arguments, warn
+from lwa.errors import (
+    CollapsedError,
+    InputError,
+    LwaWarning,
+    ModelError,
+    NoModeError,
+    NotSmoothError,
+    describe_arguments,
+    warn,
+)
 from lwa.rows import Survey, survey
 from lwa.run.begin import Run, Starts, begin_run, flatten_theta
 from lwa.run.design import Design, prefers_second_order
@@ -67,10 +76,11 @@ def add_advice(error: ModelError, data: Data) -> ModelError:
     if not isinstance(error, NoModeError) or data.ordered:
         return error
     advice = {"target": "powered", "subset_size": data.available}
-    text = (
-        f"If the posterior is proper, {describe_arguments(advice)} needs no mode: each step reads all {len(data):,} "
-        "rows, and the draws are of the full posterior. With kernel=lwa.kernels.NUTS() steps follow its gradient."
-    )
+    every = f"each step reads all {len(data):,} rows, and the draws are of the full posterior."
+    if isinstance(error, CollapsedError):
+        text = f"Then pass {describe_arguments(advice)}, kernel=lwa.kernels.NUTS(), which needs no mode: {every}"
+        return CollapsedError(f"{error} {text}")
+    text = f"If the posterior is proper, {describe_arguments(advice)} needs no mode: {every}"
     return NoModeError(f"{error} {text}", advice=advice)
 
 

@@ -137,6 +137,8 @@ class Settings:
         """Return the settings by which a subset of all rows stays as it is: no other row could come in."""
         if self.calibration is not None or ordered or self.subset_size != available:
             return self
+        if not isinstance(self.subset_move, Swap):
+            return self
         return replace(self, subset_move=Fixed(), summary=None)
 
     @property

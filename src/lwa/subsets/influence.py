@@ -104,8 +104,8 @@ def lay_out_influence(size: NDArray[np.float32]) -> Influence:
     """Return q with running sums over cells."""
     parts = [size[at : at + LEVERAGE_PASS_ROWS] for at in range(0, len(size), LEVERAGE_PASS_ROWS)]
     sums = [np.add.reduceat(part, np.arange(0, len(part), CELL), dtype=np.float64) for part in parts]
-    none = np.zeros(0)
-    return Influence(size, np.cumsum(np.concatenate(sums)), 1, none.astype(np.int64), none, np.zeros(1))
+    ends, none = np.cumsum(np.concatenate(sums)), np.zeros(0)
+    return Influence(size, ends, n=1, sure=none.astype(np.int64), before=none, skipped=np.zeros(1))
 
 
 def measure_piece(

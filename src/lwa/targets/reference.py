@@ -23,7 +23,7 @@ from jaxtyping import Float, Float64
 from numpy.typing import NDArray
 
 from lwa.backend.random import Purpose, generator
-from lwa.errors import ModelError, NoModeError, NotSmoothError
+from lwa.errors import CollapsedError, ModelError, NoModeError, NotSmoothError
 from lwa.models.check import describe_theta, label_entries
 from lwa.models.likelihood import NumpySums, Sums, block_size, find_likelihood, map_strata, split_into_blocks
 from lwa.models.model import Model, Vectors
@@ -272,11 +272,11 @@ def climb_to_mode(
     entries = label_entries(model)
     collapsed = [name for name, at in zip(entries, theta, strict=True) if name.startswith("log(") and at < COLLAPSED]
     if collapsed:
-        raise NoModeError(
+        raise CollapsedError(
             f"The posterior has no mode: its density grows without end as {', '.join(collapsed[:3])} falls, here to "
             f"{theta.min():.0f}. So it is with the scale of group effects that are parameters themselves: all effects "
-            "shrink to their mean with it. Write the effects as mean + scale * z with z ~ Normal(0, 1), or integrate "
-            "them out with groups=...."
+            "shrink to their mean with it. Integrate the effects out in a model with groups=..., or write them as "
+            "mean + scale * z with z ~ Normal(0, 1)."
         )
     if halved > MOST_HALVINGS:
         raise NotSmoothError(
