@@ -257,10 +257,10 @@ def require_definite(distance: NDArray[np.float64], n: int, N: int) -> None:
 
 def warn_of_error(plan: SubsetPlan, settings: Settings) -> list[str]:
     """Warn before the first move if draws are predicted to be off, and return the warning."""
-    if plan.predicted is None or plan.predicted <= ACCEPTABLE_ERROR or settings.calibration is None:
+    if plan.predicted is None or plan.predicted <= ACCEPTABLE_ERROR or settings.calibration is None or settings.exact:
         return []
-    n, N = plan.subsets.n, len(plan.subsets.rows)
-    enough = min(N, int(np.ceil(n * plan.predicted / settings.calibration.tolerance)))
+    n, N = plan.subsets.size, plan.subsets.largest
+    enough = int(min(N, np.ceil(n * plan.predicted / settings.calibration.tolerance)))
     remark = (
         f"With subset_size={n} draws are predicted to be off by {plan.predicted:.0%} of a posterior sd: what the rows "
         f"of a subset add varies from subset to subset. Pass subset_size={enough}, whose steps read "
