@@ -46,7 +46,7 @@ MissingParam = Annotated[str, data_option(help="Rows with missing values: error 
 SubsetSizeParam = Annotated[
     str | None,
     sampling_option(
-        show_default="1000, or all rows if there are fewer",
+        show_default="1000, more if draws would be off, all rows up to 5000",
         help="Rows that a step reads, or auto: the fewest that give accurate draws.",
     ),
 ]

@@ -64,17 +64,18 @@ class SubsetPlan:
         """How subsets are chosen and corrected."""
         subsets, expansion = self.subsets, self.target.expansion
         by_statistics = f"Subsets drawn by their statistics, epsilon {subsets.epsilon:.3g}"
-        words = [by_statistics if subsets.statistic.dimension else "Subsets drawn uniformly"]
+        if subsets.size == subsets.largest and not np.isfinite(subsets.renewing):
+            return "Every step reads all of them: the target is the posterior itself"
+        uniform = "Subsets drawn by influence" if subsets.by_leverage else "Subsets drawn uniformly"
+        words = [by_statistics if subsets.statistic.dimension else uniform]
         if subsets.strata is not None:
             words.append(f"groups drawn from {len(subsets.strata.slots)} strata of size")
-        if subsets.by_leverage:
-            words.append("rows drawn by leverage")
         if subsets.calibration is not None and subsets.calibration.frame is not None:
             words.append("curvature corrected to that of all rows")
         if expansion is not None and expansion.share is not None:
             words.append("curvature taken from all rows")
         if self.predicted is not None:
-            words.append(f"sds predicted to be right to {self.predicted:.1%}")
+            words.append(f"draws predicted to be right to {self.predicted:.2g} posterior sds")
         if np.isfinite(self.renewal):
             words.append(f"all rows of a subset replaced in {self.renewal:,.0f} steps")
         return ", ".join(words)

@@ -38,7 +38,7 @@ def describe_subsets(data: ReportData) -> Markup:
     known.append(("Renewal", renewed))
     known.append((f"Distinct {units} visited", describe_distinct_rows(data, n, N, renewal)))
     if attributes.get("leverage"):
-        known.append(("Drawn by", "leverage: rows that carry more of the curvature come more often and count less"))
+        known.append(("Drawn by", "influence: rows that matter more come more often and count less"))
     if passes := attributes.get("polish_passes"):
         rate = format_share(attributes["polish_acceptance"])
         known.append(("Polished", f"{passes} passes over all rows, {rate} of corrections accepted"))
