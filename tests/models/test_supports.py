@@ -462,7 +462,7 @@ def test_the_calibrated_default(scaled):
 @pytest.mark.slow
 def test_polish_moves_unconstrained_draws(scaled):
     polished = scaled.polish(2, draws=20, progress=False)
-    assert polished.unconstrained["sigma"].shape == (4, 20, 1)
+    assert polished.unconstrained["sigma"].shape == (4, 40, 1)  # of both passes
     np.testing.assert_allclose(polished.posterior["sigma"], np.exp(polished.unconstrained["sigma"][..., 0]), rtol=1e-12)
     assert abs(polished.posterior["sigma"].mean() - SCALE_MEAN) < 4 * SCALE_SD / np.sqrt(80)
     assert polished.attributes["polish_acceptance"] > 0.9  # a θ of one number, and its logarithm is what moved

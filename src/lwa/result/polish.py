@@ -19,7 +19,7 @@ from lwa.user.progress import Display, catch_interrupts
 MOVES_PER_PASS = 10
 """Moves on the surrogate between two passes: enough for Gaussian proposals to forget, and cheap beside a pass."""
 ERROR_LEFT = 0.05
-"""Share of the calibrated target's error with which states are kept; each pass leaves the share that it refuses."""
+"""Share of the error of the draws that came in with which states are kept."""
 
 
 class Polished(NamedTuple):
@@ -34,6 +34,7 @@ class Polished(NamedTuple):
     passes: int
     states: int  # kept of each draw that came in
     rate: float  # share of corrections accepted, over all passes
+    left: float  # share of the error of the draws that came in
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,14 @@ class Polisher:
                 made.append(done[0])
                 rate = float(np.mean([one.acceptance.mean() for one in made]))
                 display.show("passes", len(made), passes, f"corrections accepted {rate:.3f}")
-        kept = made[count_dropped(rate, len(made)) :]
-        display.say(judge_corrections(rate, len(made), chains * draws))
+        memory = measure_memory(np.stack([theta.reshape(-1, d), *(one.theta for one in made)]))
+        kept, left = made[count_dropped(memory, len(made)) :], memory ** len(made)
+        display.say(judge_corrections(rate, left, chains * draws))
         every = jax.tree.map(lambda *leaves: np.stack(leaves, 1).reshape(chains, -1, *leaves[0].shape[1:]), *kept)
         return Polished(
             theta=every.theta, log_posterior=every.log_posterior, acceptance=every.acceptance, accepted=every.accepted,
             refreshed=every.refreshed, distance=every.distance, passes=len(made), states=len(kept), rate=rate,
+            left=left,
         )  # fmt: skip
 
     def score_first(self, surrogate: Surrogate, passes: int, display: Display) -> list[Float64[np.ndarray, " draws"]]:
@@ -87,18 +90,32 @@ class Polisher:
         return values
 
 
-def count_dropped(rate: float, passes: int) -> int:
+def measure_memory(theta: Float64[np.ndarray, "states draws d"]) -> float:
+    """Return by how much each pass multiplies the error of the draws: how much of a state the next one keeps.
+
+    This is the largest correlation between states before and after a pass, of parameters and of their squares, which
+    far draws decide, less two standard errors. It exceeds the share of corrections refused if moves are short, or if
+    far draws are refused more often than others.
+    """
+    away = theta - theta.mean((0, 1))
+    values = np.concatenate([away, away**2], axis=-1)
+    before, after = (part - part.mean((0, 1)) for part in (values[:-1], values[1:]))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = (before * after).mean((0, 1)) / np.sqrt((before**2).mean((0, 1)) * (after**2).mean((0, 1)))
+    samples = before.shape[0] * before.shape[1]
+    return float(np.clip(np.nanmax(found) - 2 * samples**-0.5, 0.0, 1.0))
+
+
+def count_dropped(memory: float, passes: int) -> int:
     """Return how many passes come before the first whose states have less than `ERROR_LEFT` of the error."""
-    refused = min(max(1.0 - rate, 1e-12), 1.0 - 1e-12)
-    return min(passes, int(np.ceil(np.log(ERROR_LEFT) / np.log(refused)))) - 1
+    needed = 1 if memory <= ERROR_LEFT else np.ceil(np.log(ERROR_LEFT) / np.log(memory)) if memory < 1 else np.inf
+    return int(min(passes, needed)) - 1
 
 
-def judge_corrections(rate: float, passes: int, draws: int) -> str:
+def judge_corrections(rate: float, left: float, draws: int) -> str:
     """Return whether correcting draws helped."""
+    accepted = f"{rate:.1%} of the corrections were accepted"
     if 1.0 - rate < draws**-0.5:
-        return (
-            f"{rate:.1%} of the corrections were accepted: these draws were right within their Monte Carlo error. To "
-            "make that smaller, draw more."
-        )
-    left = (1.0 - rate) ** passes
-    return f"{rate:.1%} of the corrections were accepted, which leaves about {left:.1%} of the error that there was."
+        return f"{accepted}: these draws were right within their Monte Carlo error. To make that smaller, draw more."
+    more = ". Polish again for less." if left > ERROR_LEFT else "."
+    return f"{accepted}, and about {left:.1%} of the error that there was is left{more}"
