@@ -37,6 +37,9 @@ next, and a posterior sd holds thousands of floats, so moments are not affected.
 it, 2 Φ(-0.25/2) = 0.9, while float64 costs a fourth of the time or more."""
 SCANNED, SCANNED_SDS = 12, (1.0, 3.0, 6.0, 12.0, 24.0)
 """Axes of the Gaussian at θ̂ along which rounding is measured, and how far from it, in sds."""
+TAIL_SDS, TAIL_EXCESS, TAIL_DENSITY = (3.0, 4.5, 6.0), 2.0, -9.0
+"""Sds from θ̂ at which tails are looked at, nats above the Gaussian from which one is heavy, and the log density below
+which no chain of some thousand draws goes. A Gaussian's proposals leave such a tail too seldom."""
 UNREACHABLE = -25.0
 """Log density, relative to θ̂, below which no chain goes."""
 GAUSSIAN = 0.85
@@ -134,11 +137,12 @@ def build_problem(
     few = jax.tree.map(lambda leaf: leaf[:PILOTED], first)
     pilot = PilotSubsets(subsets.take(few), subsets.given(few), subsets.counts(few))
     dtype = choose_precision(wishes.precision, target, pilot, subsets.seed, start if reference is None else reference)
-    kernel, accepted = wishes.kernel, None
+    kernel, accepted, heavy = wishes.kernel, None, False
     if kernel is None:
         if reference is not None and not data.model.in_python:  # a model in Python is too slow to try
             accepted = predict_acceptance(target, pilot, reference, subsets.seed)
-        kernel = choose_kernel(data.model.dimension, calibrated=reference is not None, accepted=accepted)
+            heavy = has_heavy_tails(target, pilot, reference, subsets.seed)
+        kernel = choose_kernel(data.model.dimension, calibrated=reference is not None, accepted=accepted, heavy=heavy)
     problem = Problem(
         subsets=subsets, target=target, kernel=kernel.bind(data.model), refresh_steps=wishes.refresh_steps,
         tune=wishes.tune, dtype=dtype, full=data.full, reads=reads, reference=reference,
@@ -174,17 +178,19 @@ def choose_precision(
     subsets = jax.tree.leaves(pilot.rows)[0].shape[0]
     if isinstance(start, Reference):
         centre = start.theta
-        away = scan_axes(start, rng, subsets)
+        away = scan_axes(start, rng, subsets, SCANNED_SDS)
     else:
         centre = target.model.ravel(target.model.init) if start is None else start
         away = 0.1 * rng.normal(size=(1, subsets, len(centre)))
     return np.float64 if measure_rounding(target, pilot, centre, away) > ROUNDING else np.float32
 
 
-def scan_axes(reference: Reference, rng: np.random.Generator, subsets: int) -> Float64[np.ndarray, "times subsets d"]:
+def scan_axes(
+    reference: Reference, rng: np.random.Generator, subsets: int, distances: Sequence[float]
+) -> Float64[np.ndarray, "times subsets d"]:
     """Return points along the axes of the Gaussian at θ̂, on which one parameter takes the others with it."""
     some = find_axes(reference, rng, SCANNED)
-    away = np.concatenate([far * side * some for far in SCANNED_SDS for side in (1.0, -1.0)])
+    away = np.concatenate([far * side * some for far in distances for side in (1.0, -1.0)])
     return np.resize(away, (-(-len(away) // subsets), subsets, len(reference.theta)))
 
 
@@ -237,7 +243,23 @@ def predict_acceptance(target: Target, pilot: PilotSubsets, reference: Reference
     return float((accepted / weight.mean(0)).mean())
 
 
-def choose_kernel(d: int, *, calibrated: bool, accepted: float | None = None) -> Kernel:
+def has_heavy_tails(target: Target, pilot: PilotSubsets, reference: Reference, seed: int) -> bool:
+    """Return whether the target has far more density than the Gaussian at θ̂ where chains will go, along some axis."""
+    columns = to_columns(pilot.rows, np.float64, axis=1)
+    subsets = jax.tree.leaves(columns)[0].shape[0]
+    away = scan_axes(reference, generator(seed, Purpose.PREDICTION, 6), subsets, TAIL_SDS)
+
+    def score(delta: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(evaluate(target, reference.theta + delta, columns, pilot.given, pilot.counts).total)
+
+    centre = score(np.zeros_like(away[0]))
+    with np.errstate(invalid="ignore"):
+        log = np.stack([score(delta) for delta in away]) - centre
+        excess = log + 0.5 * ((away @ reference.whitening.T) ** 2).sum(-1)
+    return bool(((excess > TAIL_EXCESS) & (log > TAIL_DENSITY)).any())
+
+
+def choose_kernel(d: int, *, calibrated: bool, accepted: float | None = None, heavy: bool = False) -> Kernel:
     """Return the kernel of `kernel="auto"` for d parameters.
 
     If there is a reference, proposals come from the Gaussian there, unless too few of them would be accepted;
@@ -246,6 +268,8 @@ def choose_kernel(d: int, *, calibrated: bool, accepted: float | None = None) ->
     """
     if not calibrated:
         return RandomWalk()
+    if heavy and d <= TAILS:
+        return Autoregressive(df=8.0)
     if accepted is None or accepted >= GAUSSIAN:
         return Autoregressive()
     if accepted < NOT_GAUSSIAN and d >= TRAJECTORIES:

@@ -21,6 +21,11 @@ from lwa.targets.reference import Reference, Remainders, sum_remainders
 
 NEGLIGIBLE = 0.003
 """Error of uniform subsets, roughly predicted, up to which nothing else is tried."""
+NEARLY_GAUSSIAN = 5.0
+"""Nats by which the log posterior may differ from its second order within reach, for that prediction to be enough: a
+skewed posterior reaches further than it looks."""
+CHEAP_ROWS = 20_000
+"""Rows up to which all of them are read if a subset would not do."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +64,8 @@ class Designer:
         if options.transport is True or data.model.in_python:
             leverage = self._find_leverage(n)
             return Design(n, second_order, leverage, self._predict(n, leverage))
-        rough = self._remainders.predict_error(n)
-        if options.leverage is not True and rough <= NEGLIGIBLE:
+        rough, near = self._remainders.predict_error(n), self._remainders.furthest <= NEARLY_GAUSSIAN
+        if options.leverage is not True and rough <= NEGLIGIBLE and near:
             return Design(n, second_order or not self._is_transport_safe(n), None, rough)
         influence = None if options.leverage is False else self._influence.cut(n)
         return Design(n, True, influence, self._pool.predict_error(n, influence))
@@ -70,7 +75,7 @@ class Designer:
         options, N = self.settings.calibration, len(self.data.full)
         while design.predicted is not None and options is not None and design.predicted > options.tolerance:
             n = 2 * design.n
-            if 2 * n > N and len(self.data) <= MOST_ROWS:
+            if len(self.data) <= (MOST_ROWS if 2 * n > N else CHEAP_ROWS):
                 return Design(N)
             if n > min(N, max(DEFAULT_SIZE, MOST_ROWS * N // len(self.data))):
                 break

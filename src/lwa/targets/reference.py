@@ -53,9 +53,11 @@ with them."""
 PAIRS, REACH = 8, 2.5
 """Pairs θ̂ ± δ at which all rows are expanded, and the sds of these δ along any direction: single rows see points up to
 five sds out."""
+ALONG_AXES, AXIS_REACH = 4, 4.0
+"""Of these pairs, those along the axes of single parameters, and their sds: a skewed posterior may lie along one."""
 CUBIC = 160.0
-"""If T_k is cubic along a direction, v = c z⁶ has mean 15·2.5⁶ c over these points, and exp(v/2) makes the sd larger by
-22 c, a factor of 160 less."""
+"""If T_k is cubic along a direction, v = c z⁶ has mean 15·2.5⁶ c over random points, about 4⁶ c, and exp(v/2) makes the
+sd larger by 22 c, a factor of 160 less."""
 THETAS_AT_ONCE = 2048
 """θ whose distances are computed together, within a processor's cache."""
 
@@ -350,6 +352,11 @@ class Remainders(NamedTuple):
             found = (N - n) * N / n * (self.squares / N - (self.total / N) ** 2)
         return np.where(np.isfinite(found), np.maximum(found, 0.0), np.inf)
 
+    @property
+    def furthest(self) -> float:
+        """The largest difference between the log-likelihood and its second order at these points."""
+        return float(np.nan_to_num(np.abs(self.total), nan=np.inf).max())
+
     def predict_error(self, n: int) -> float:
         """Return a rough relative error of sds with uniform subsets of n rows, on the safe side."""
         return float(self.vary(n).mean() / CUBIC)
@@ -363,9 +370,11 @@ class Points(NamedTuple):
 
 
 def draw_reach(reference: Reference, seed: int) -> Points:
-    """Return the points at which all rows are expanded."""
-    z = generator(seed, Purpose.PREDICTION, 2).normal(size=(PAIRS, len(reference.theta)))
-    return Points(reference.theta, REACH * z @ reference.factor.T)
+    """Return the points at which all rows are expanded: far along some axes, and in random directions."""
+    rng, d = generator(seed, Purpose.PREDICTION, 2), len(reference.theta)
+    axes = np.resize(find_axes(reference, rng, ALONG_AXES), (ALONG_AXES, d))
+    z = rng.normal(size=(PAIRS - ALONG_AXES, d))
+    return Points(reference.theta, np.concatenate([AXIS_REACH * axes, REACH * z @ reference.factor.T]))
 
 
 def sum_remainders(model: Model, rows: Rows, reference: Reference, seed: int) -> Remainders:
