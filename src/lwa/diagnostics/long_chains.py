@@ -21,6 +21,10 @@ MOST_COUNTED = 4
 POOR_SHARE = 0.1
 """Shorter runs are short by choice: chains are slow only if a draw is worth less than this share of an independent one.
 Of 50 runs of 4 x 1000 draws of 20 parameters none was called slow if draws were worth a sixth, 33 if an eighth."""
+TAILS = (0.05, 0.95)
+"""Quantiles that must be known as well as the mean: a chain may cross the bulk often and a long tail seldom."""
+FEWEST_FOR_TAILS = 500
+"""Draws per chain with which tails are judged."""
 FEWEST_PER_CHAIN = 50
 """Draws per chain with which chains are judged at all."""
 MOST_JUDGED = 32
@@ -47,7 +51,11 @@ def find_slow_chains(posterior: Mapping[str, NDArray[Any]], names: Sequence[str]
     some, values = select_slowest(posterior)
     if not some:
         return None
-    worth, rhat = effective_draws(rank_normalise(values)) * count / kept, compute_rhat(values)
+    worth, rhat = effective_draws(rank_normalise(values)), compute_rhat(values)
+    if kept >= FEWEST_FOR_TAILS:
+        tails = [(values <= np.quantile(values, p, axis=(0, 1))).astype(np.float64) for p in TAILS]
+        worth = np.fmin.reduce([worth, *map(effective_draws, tails)])  # NaN if nothing is in the tail
+    worth = worth * count / kept
     each = min(ENOUGH_PER_CHAIN, POOR_SHARE * count)
     # Means of halves of chains that are worth `each` have 2 / each of the variance of draws; this is ten times that.
     agree = bool(rhat.max() <= np.sqrt(1 + 20 / each))
