@@ -10,6 +10,7 @@ from experiments.law_of_theta import exact as tiny
 from lwa.rows import as_rows
 from lwa.subsets import Fixed, Swap
 from lwa.targets.reference import compute_log_posterior
+from tests.support import SHORT_RUN
 from tests.tiny import MEAN, MODEL, PRIOR_SD, SUBSETS, N, Y, n
 
 
@@ -33,6 +34,7 @@ def test_the_correction_leaves_the_full_posterior_invariant(power, K):
 
 
 @pytest.mark.slow
+@SHORT_RUN  # chains on one subset each differ in how often they are corrected
 @pytest.mark.parametrize(
     ("target", "move"),
     [
