@@ -11,8 +11,8 @@ import lwa
 from lwa.data.data import lay_out
 from lwa.models.likelihood import find_likelihood
 from lwa.rows import as_rows
-from lwa.subsets.influence import find_influence, lay_out_influence
-from lwa.subsets.leverage import CELL
+from lwa.subsets.influence import find_influence
+from lwa.subsets.pieces import CELL, lay_out_pieces
 from lwa.targets.reference import PAIRS, draw_reach, find_reference, sum_remainders
 
 
@@ -27,13 +27,22 @@ class Stratified:
         return np.full(size, (self.at - 0.5) / self.k)
 
 
+def lay_out_sizes(N, strata):
+    """Rows some of which outweigh many others, in as many strata; the last stratum has two rows."""
+    rng = np.random.default_rng(1)
+    size = rng.pareto(1.1, N)
+    stratum = rng.integers(0, strata, N)
+    stratum[stratum == strata - 1] = 0
+    stratum[[17, 93]] = strata - 1
+    return lay_out_pieces((0.2 + 0.8 * size / size.mean()).astype(np.float32), stratum.astype(np.uint16), strata)
+
+
+@pytest.mark.parametrize("strata", [1, 6])
 @pytest.mark.parametrize("n", [1, 5, 40, 150, 199])
-def test_every_row_counts_once_on_average(n):
+def test_every_row_counts_once_on_average(n, strata):
     """Weights of draws over a grid of uniform numbers, which integrates each piece but for the rows at its ends."""
     N, k = 200, 4000
-    size = np.random.default_rng(1).pareto(1.1, N)
-    size = (0.2 + 0.8 * size / size.mean()).astype(np.float32)
-    chosen = lay_out_influence(size).cut(n)
+    chosen = lay_out_sizes(N, strata).cut(n)
     grid, total = Stratified(k), np.zeros(N)
     for _ in range(k):
         drawn = chosen.draw(grid, np.arange(n))
@@ -46,9 +55,25 @@ def test_every_row_counts_once_on_average(n):
     assert n - len(chosen.sure) >= 1
 
 
+@pytest.mark.parametrize("strata", [1, 6])
+@pytest.mark.parametrize("n", [20, 80])
+def test_the_variance_over_subsets_is_that_of_draws(n, strata):
+    """`vary` takes the pieces of a stratum for equal parts of it: no less than the variance, and hardly more.
+
+    Each slot's law is exact on the grid, and slots are independent, so variances add up.
+    """
+    N, k = 2000, 1000
+    chosen, grid = lay_out_sizes(N, strata).cut(n), Stratified(k)
+    terms = np.random.default_rng(3).normal(1.0, 0.3, size=N)
+    drawn = np.stack([chosen.draw(grid, np.arange(n)) for _ in range(k)])
+    exact = (N / n * chosen.counts(drawn) * terms[drawn]).var(0).sum()
+    found = chosen.vary(np.arange(N), np.ones(N), terms[None])[0]
+    assert 0.98 * exact < found < 1.25 * exact
+
+
 def test_rows_past_the_last_whole_cell_are_drawn():
     size = np.full(CELL + 3, 1.0, np.float32)
-    chosen = lay_out_influence(size).cut(5)
+    chosen = lay_out_pieces(size, np.zeros(len(size), np.uint16), 1).cut(5)
     rng = np.random.default_rng(0)
     seen = {int(row) for _ in range(200) for row in chosen.draw(rng, np.arange(5))}
     assert seen == set(range(CELL + 3))

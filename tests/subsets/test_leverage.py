@@ -15,7 +15,8 @@ from lwa.rivals.problems import simulate_logistic
 from lwa.rows import as_rows
 from lwa.subsets import Epanechnikov, Gaussian, Laplace, Swap
 from lwa.subsets.chain import SubsetChain
-from lwa.subsets.leverage import CELL, UNIFORM_SHARE, find_leverage, lay_out_strata
+from lwa.subsets.leverage import find_leverage
+from lwa.subsets.pieces import CELL, UNIFORM_SHARE, lay_out_pieces
 from lwa.summaries import Curvature
 from lwa.summaries.summary import Statistic
 from lwa.targets.calibration import calibrate
@@ -28,7 +29,7 @@ Q = np.array([0.1, 0.2, 0.3, 0.4])
 def leverage_of(q, n, strata=None):
     """q over few rows, in n pieces, as `find_leverage` would store it."""
     strata = np.zeros(len(q), np.uint16) if strata is None else np.asarray(strata, np.uint16)
-    return lay_out_strata((len(q) * q).astype(np.float32), strata, int(strata.max()) + 1).cut(n)
+    return lay_out_pieces((len(q) * q).astype(np.float32), strata, int(strata.max()) + 1).cut(n)
 
 
 def tiny_chain(weight, epsilon=0.8, page=64):
@@ -83,16 +84,20 @@ def test_detailed_balance_over_all_pairs_of_slots(weight):
 
 
 def test_rows_come_as_often_as_q_says():
-    """Over all slots, each drawn from its own piece."""
+    """Over all slots, each drawn from its own piece: sure rows once per subset, the others by what is left of q."""
     q = np.random.default_rng(1).gamma(0.3, size=1000)
     q /= q.sum()
-    slots = np.tile(np.arange(50), (4000, 1))
-    drawn = leverage_of(q, 50).draw(np.random.default_rng(2), slots).ravel()
+    found = leverage_of(q, 50)
+    drawn = found.draw(np.random.default_rng(2), np.tile(np.arange(50), (4000, 1))).ravel()
     seen = np.bincount(drawn, minlength=1000)
-    common = q > 5e-5  # ten expected draws at least
-    expected = seen[common].sum() * q[common] / q[common].sum()
+    sure = np.isin(np.arange(1000), found.sure)
+    assert 0 < sure.sum() < 50
+    assert (seen[sure] == 4000).all()
+    often = (50 - sure.sum()) * q / q[~sure].sum()
+    np.testing.assert_allclose(found.counts(np.flatnonzero(~sure)), 50 / 1000 / often[~sure], rtol=1e-5)
+    common = ~sure & (4000 * often > 10)
+    expected = seen[common].sum() * often[common] / often[common].sum()
     assert ((seen[common] - expected) ** 2 / expected).sum() < stats.chi2.ppf(1 - 1e-4, common.sum() - 1)
-    assert len(seen) == 1000
 
 
 @pytest.mark.parametrize("n", [3, 7, pytest.param(40, marks=pytest.mark.slow)])
@@ -119,9 +124,11 @@ def test_a_stratum_of_as_many_rows_as_slots_is_there_in_full():
     strata = np.array([0] * 97 + [1] * 3)
     q = np.where(strata == 1, 0.2, 0.4 / 97)
     found = leverage_of(q, 5, strata)
-    assert found.pieces.tolist() == [2, 3]
+    assert found.pieces.tolist() == [2, 0]
+    assert found.sure.tolist() == [97, 98, 99]
     drawn = found.draw(np.random.default_rng(5), np.tile(np.arange(5), (100, 1)))
-    assert (np.sort(drawn[:, 2:], axis=1) == [97, 98, 99]).all()
+    assert (drawn[:, :3] == [97, 98, 99]).all()
+    assert (drawn[:, 3:] < 97).all()
     np.testing.assert_allclose(found.counts(np.array([97, 98, 99])) * 100 / 5, 1.0, rtol=1e-6)
 
 
@@ -138,12 +145,13 @@ def test_the_layout_is_that_of_a_sort():
     """Blocks of rows, cells and strata that do not divide each other."""
     rng = np.random.default_rng(7)
     size, strata = rng.random(40_001).astype(np.float32), rng.integers(0, 300, 40_001).astype(np.uint16)
-    found = lay_out_strata(size, strata, 300)
+    found = lay_out_pieces(size, strata, 300)
     order = np.argsort(strata, kind="stable")
     np.testing.assert_array_equal(found.order, order)
     sums = np.cumsum(size[order].astype(np.float64))
     np.testing.assert_allclose(found.ends, sums[np.minimum(np.arange(CELL, 40_001 + CELL, CELL), 40_001) - 1])
-    np.testing.assert_allclose(found.borders[1:], sums[np.cumsum(np.bincount(strata, minlength=300)) - 1])
+    borders = np.concatenate([[0.0], sums[np.cumsum(np.bincount(strata, minlength=300)) - 1]])
+    np.testing.assert_allclose(found.share, np.diff(borders), rtol=1e-9)
 
 
 def test_q_is_the_share_of_curvature():

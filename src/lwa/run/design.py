@@ -24,6 +24,8 @@ NEGLIGIBLE = 0.003
 NEARLY_GAUSSIAN = 5.0
 """Nats by which the log posterior may differ from its second order within reach, for that prediction to be enough: a
 skewed posterior reaches further than it looks."""
+STEEP = 0.1
+"""Variance over subsets four sds out along an axis, up to which the tails hold: v grows like z⁶ and stays below z²."""
 CHEAP_ROWS = 20_000
 """Rows up to which all of them are read if a subset would not do."""
 
@@ -64,8 +66,8 @@ class Designer:
         if options.transport is True or data.model.in_python:
             leverage = self._find_leverage(n)
             return Design(n, second_order, leverage, self._predict(n, leverage))
-        rough, near = self._remainders.predict_error(n), self._remainders.furthest <= NEARLY_GAUSSIAN
-        if options.leverage is not True and rough <= NEGLIGIBLE and near:
+        rough = self._remainders.predict_error(n)
+        if options.leverage is not True and rough <= NEGLIGIBLE and self._is_near_gaussian(n):
             return Design(n, second_order or not self._is_transport_safe(n), None, rough)
         influence = None if options.leverage is False else self._influence.cut(n)
         return Design(n, True, influence, self._pool.predict_error(n, influence))
@@ -82,6 +84,10 @@ class Designer:
             leverage = None if design.leverage is None else design.leverage.cut(n)
             design = replace(design, n=n, leverage=leverage, predicted=self._predict(n, leverage))
         return design
+
+    def _is_near_gaussian(self, n: int) -> bool:
+        """Return whether the rough prediction is enough: all rows are near second order, and so are subsets."""
+        return self._remainders.furthest <= NEARLY_GAUSSIAN and self._remainders.vary_along_axes(n) <= STEEP
 
     def _predict(self, n: int, leverage: Drawing | None) -> float:
         """Return the predicted error of subsets of n rows."""
@@ -121,8 +127,10 @@ class Designer:
     def _influence(self) -> Drawing:
         """Q by what rows add beyond second order."""
         assert self.reference is not None
-        found = find_influence(self.data.model, self.data.full, self.reference, self.settings.seed)
-        return found if (strata := find_strata(self.data.full)) is None else stratify(strata, found.size)
+        data, strata = self.data, find_strata(self.data.full)
+        by_direction = strata is None and not data.model.in_python
+        found = find_influence(data.model, data.full, self.reference, self.settings.seed, strata=by_direction)
+        return found if strata is None else stratify(strata, found.size)
 
     @cached_property
     def _pool(self) -> Pool:

@@ -11,8 +11,6 @@ from lwa.models.model import Model
 from lwa.run.begin import Run
 from lwa.run.pilot import expand_some, gather_pool
 from lwa.run.settings import MOST_ROWS
-from lwa.subsets.influence import Influence
-from lwa.subsets.strata import SizeStrata
 from lwa.targets.reference import PAIRS, REACH, Points, Reference, sum_remainders_at
 
 FAR_SHARE = 0.005
@@ -54,7 +52,7 @@ def find_escape(run: Run, theta: NDArray[np.float64]) -> LwaWarning | None:
 def measure_variance(run: Run, reference: Reference, away: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return v at θ̂ + `away` for the subsets of the run."""
     subsets, model = run.problem.subsets, run.data.model
-    if isinstance(subsets.leverage, Influence | SizeStrata):
+    if subsets.leverage is not None:
         pool = gather_pool(model, subsets.rows, reference, subsets.leverage, run.settings.seed)
         terms = expand_some(model, subsets.rows, pool.rows, Points(reference.theta, away))
         return pool.vary_at(terms, subsets.n, subsets.leverage)[: len(away)]

@@ -75,8 +75,10 @@ class Pool:
 
     def vary_at(self, terms: NDArray[np.float64], n: int, leverage: Drawing | None) -> NDArray[np.float64]:
         """Return the variance of the log target over subsets of n rows, from T_k of the pool's rows at some points."""
-        stands_for = self.N / n * (np.ones(len(self.rows)) if leverage is None else leverage.counts(self.rows))
-        found = (self.weight * np.maximum(0.0, stands_for - 1.0) * terms**2).sum(1)
+        if leverage is None:
+            found = (self.N / n - 1.0) * (self.weight * terms**2).sum(1)
+        else:
+            found = leverage.vary(self.rows, self.weight, terms)
         return np.minimum(found, LARGEST_VARIANCE)
 
     def predict_error(self, n: int, leverage: Drawing | None) -> float:

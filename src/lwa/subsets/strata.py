@@ -16,12 +16,8 @@ from numpy.typing import NDArray
 
 from lwa.errors import InputError
 from lwa.rows.strata import Strata
-from lwa.subsets.influence import Influence
-from lwa.subsets.leverage import Leverage
 from lwa.subsets.moves import Swap
-
-HALVINGS = 100
-"""Of the interval in which the slots per share are sought."""
+from lwa.subsets.pieces import Pieces, allocate
 
 
 @dataclass(frozen=True)
@@ -98,6 +94,13 @@ class SizeStrata:
         place = np.minimum(np.searchsorted(self.sure, indices), len(self.sure) - 1)
         return np.where(self.sure[place] == indices, one, drawn)
 
+    def vary(
+        self, rows: NDArray[np.int64], weight: NDArray[np.float64], terms: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return the variance over subsets of a sum over groups, from terms of some that stand for `weight` each."""
+        stands_for = len(self.weight) / self.n * self.counts(rows)
+        return (weight * np.maximum(0.0, stands_for - 1.0) * terms**2).sum(1)
+
     def count_exchanged(self, k: int) -> NDArray[np.int64]:
         """Return the slots of each stratum that a proposal exchanges: k in all, but one at least if any is free."""
         exact = np.maximum(np.round(k / self.n * self.free), 1).astype(np.int64)
@@ -119,7 +122,7 @@ class SizeStrata:
         return float(self.count_exchanged(k) @ longest / (self.slots @ longest))
 
 
-type Drawing = Leverage | Influence | SizeStrata
+type Drawing = Pieces | SizeStrata
 """q: how often each row, or group, is drawn."""
 
 
@@ -135,19 +138,6 @@ def stratify(groups: Strata, weight: NDArray[np.floating] | None = None) -> Size
         running=np.zeros(N + 1),
     )  # fmt: skip
     return begun.cut(N)
-
-
-def allocate(share: NDArray[np.float64], most: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Return whole numbers that add up to n, in proportion to shares, from 1 to `most` each."""
-    low, high = 0.0, float((most / share).max())
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if np.clip(middle * share, 1, most).sum() < n else (low, middle)
-    exact = np.clip(high * share, 1, most)
-    found = np.floor(exact).astype(np.int64)
-    for stratum in np.argsort(found - exact, kind="stable")[: n - found.sum()]:
-        found[stratum] += 1
-    return found
 
 
 def is_sure(weight: NDArray[np.float64], n: int) -> NDArray[np.bool_]:

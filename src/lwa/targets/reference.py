@@ -352,6 +352,10 @@ class Remainders(NamedTuple):
             found = (N - n) * N / n * (self.squares / N - (self.total / N) ** 2)
         return np.where(np.isfinite(found), np.maximum(found, 0.0), np.inf)
 
+    def vary_along_axes(self, n: int) -> float:
+        """Return the largest v(δ) at the points along axes, which a mean over all points would hide."""
+        return float(self.vary(n).reshape(2, -1)[:, :ALONG_AXES].max())
+
     @property
     def furthest(self) -> float:
         """The largest difference between the log-likelihood and its second order at these points."""

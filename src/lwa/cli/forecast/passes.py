@@ -19,7 +19,8 @@ from lwa.models.likelihood import NumpySums
 from lwa.result.result import Result
 from lwa.rows import Rows, StoreRows, survey
 from lwa.run.pilot import PILOT_PAIRS
-from lwa.subsets.leverage import Leverage, find_leverage
+from lwa.subsets.influence import find_influence
+from lwa.subsets.leverage import find_leverage
 from lwa.targets import reference as modes
 from lwa.targets.reference import Reference, compute_log_posterior, sum_all_rows, sum_remainders
 
@@ -51,12 +52,18 @@ def measure_passes(data: Data, problem: Problem, fit: Result, chains: int) -> di
             if problem.subsets.n < len(full):
                 sum_remainders(model, full, reference, problem.seed)  # compile
                 found["reach"] = measure(lambda: sum_remainders(model, full, reference, problem.seed))[0] / M
-            if isinstance(problem.subsets.leverage, Leverage):
-                found["leverage"] = measure(lambda: find_leverage(model, full, reference))[0] / M
-            elif problem.subsets.leverage is not None:
-                found["leverage"] = found["reach"]
+            if problem.subsets.leverage is not None:
+                found["leverage"] = measure(lambda: find_drawing(data, problem, reference))[0] / M
     value = found["exact"] / chains
     return found | {"size": 2 * PILOT_PAIRS * value, "certificate": measure_certificate(fit, model.dimension, M, value)}
+
+
+def find_drawing(data: Data, problem: Problem, reference: Reference) -> object:
+    """Return how rows are drawn, found as the run found it."""
+    expansion = problem.target.expansion
+    if expansion is not None and expansion.share is not None:
+        return find_influence(data.model, data.full, reference, problem.seed)
+    return find_leverage(data.model, data.full, reference)
 
 
 def measure_certificate(fit: Result, d: int, M: int, value: float) -> float:
