@@ -25,7 +25,8 @@ NEARLY_GAUSSIAN = 5.0
 """Nats by which the log posterior may differ from its second order within reach, for that prediction to be enough: a
 skewed posterior reaches further than it looks."""
 STEEP = 0.1
-"""Variance over subsets four sds out along an axis, up to which the tails hold: v grows like z⁶ and stays below z²."""
+"""Variance over subsets four sds out along an axis, up to which the tails hold: v grows like z⁶ and stays below z². The
+same for the share by which a single row raises the mean density within reach."""
 CHEAP_ROWS = 20_000
 """Rows up to which all of them are read if a subset would not do."""
 
@@ -87,7 +88,8 @@ class Designer:
 
     def _is_near_gaussian(self, n: int) -> bool:
         """Return whether the rough prediction is enough: all rows are near second order, and so are subsets."""
-        return self._remainders.furthest <= NEARLY_GAUSSIAN and self._remainders.vary_along_axes(n) <= STEEP
+        found = self._remainders
+        return found.furthest <= NEARLY_GAUSSIAN and max(found.vary_along_axes(n), found.raise_by_one_row(n)) <= STEEP
 
     def _predict(self, n: int, leverage: Drawing | None) -> float:
         """Return the predicted error of subsets of n rows."""

@@ -4,6 +4,9 @@ A row far from the others may add nothing at θ̂ and all that matters two sds a
 soon expect thousands, an outlier, a censored time. With q_k = α/N + (1-α) b_k / Σb, b_k the root mean square of T_k(δ)
 over some δ, such rows come as often as they matter. Strata are the directions in which rows bend most at θ̂, so that a
 level of a factor is in every subset by as much as it matters.
+
+Few δ may all miss what a row does: along some direction it matters, and they hardly reach there. Its curvature h_k does
+not, and T_k is of the order of h_k^(3/2) if rows differ by how far out they are. Half of b_k is that.
 """
 
 from collections.abc import Iterable
@@ -32,26 +35,28 @@ class Within(NamedTuple):
 def find_influence(model: Model, rows: Rows, reference: Reference, seed: int, *, strata: bool = True) -> Pieces:
     """Compute q in one pass over all rows."""
     N, start = len(rows), 0
-    size, stratum = make_mapped_zeros(np.float32, N), make_mapped_zeros(np.uint16, N)
+    size, bend, stratum = (make_mapped_zeros(kind, N) for kind in (np.float32, np.float32, np.uint16))
     within = Within(draw_reach(reference, seed), reference.factor if strata else None)
-    for found, most in map_strata(model, rows, measure_piece, within):
-        size[start : start + len(found)], stratum[start : start + len(found)] = found, most
+    for found, curved, most in map_strata(model, rows, measure_piece, within):
+        part = slice(start, start + len(found))
+        size[part], bend[part], stratum[part] = found, curved, most
         start += len(found)
-    scale_sizes(size)
+    scale_sizes(size, bend)
     return lay_out_pieces(size, stratum, len(reference.theta) if strata else 1)
 
 
 def measure_piece(
     model: Model, within: Within, together: int, start: int, blocks: Iterable[Batch]
-) -> tuple[NDArray[np.float32], NDArray[np.uint16]]:
-    """Return b_k and stratum of the rows of a piece."""
-    likelihood, sizes, strata = find_likelihood(model), list[NDArray[Any]](), list[NDArray[Any]]()
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.uint16]]:
+    """Return the root mean square of T_k, h_k^(3/2) and the stratum of the rows of a piece."""
+    likelihood, found = find_likelihood(model), list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]()
     for batch in blocks:
         terms = np.abs(likelihood.expand_rows(*within.points, batch, together))
         decisive = np.where(terms < DECISIVE, terms, DECISIVE)  # NaN too
-        sizes.append(np.sqrt((decisive**2).mean(0)).astype(np.float32))
-        if within.frame is None:
-            strata.append(np.zeros(len(sizes[-1]), np.uint16))
-        else:
-            strata.append(likelihood.measure_rows(within.points.theta, batch, within.frame, together)[1])
-    return np.concatenate(sizes), np.concatenate(strata).astype(np.uint16)
+        size = np.sqrt((decisive**2).mean(0))
+        bend, most = np.zeros_like(size), np.zeros(len(size), np.uint16)
+        if within.frame is not None:
+            bend, most = likelihood.measure_rows(within.points.theta, batch, within.frame, together)
+        found.append((size, bend**1.5, most))
+    size, bend, most = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return size.astype(np.float32), bend.astype(np.float32), most.astype(np.uint16)

@@ -187,12 +187,18 @@ def make_mapped_zeros[T: np.generic](dtype: type[T], size: int) -> NDArray[T]:
         return np.memmap(file, dtype, "w+", shape=(size,))
 
 
-def scale_sizes(size: NDArray[np.float32]) -> None:
-    """Turn what rows weigh into N q, in place: a share of q is uniform."""
-    mean = float(size.sum(dtype=np.float64)) / len(size)
-    for at in range(0, len(size), PART):
-        part = slice(at, min(at + PART, len(size)))
-        size[part] = UNIFORM_SHARE + (1 - UNIFORM_SHARE) * size[part] / mean if mean > 0 else 1.0
+def scale_sizes(*measures: NDArray[np.float32]) -> None:
+    """Turn what rows weigh, by one or more measures that count the same, into N q, in place of the first.
+
+    A share of q is uniform.
+    """
+    N, size = len(measures[0]), measures[0]
+    means = [float(measure.sum(dtype=np.float64)) / N for measure in measures]
+    known = [(measure, mean) for measure, mean in zip(measures, means, strict=True) if mean > 0]
+    for at in range(0, N, PART):
+        part = slice(at, min(at + PART, N))
+        weight = [measure[part] / mean for measure, mean in known]
+        size[part] = UNIFORM_SHARE + (1 - UNIFORM_SHARE) * np.mean(weight, axis=0) if weight else 1.0
 
 
 def lay_out_pieces(size: NDArray[np.float32], stratum: NDArray[np.uint16], strata: int) -> Pieces:

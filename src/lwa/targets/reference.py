@@ -58,6 +58,8 @@ ALONG_AXES, AXIS_REACH = 4, 4.0
 CUBIC = 160.0
 """If T_k is cubic along a direction, v = c z⁶ has mean 15·2.5⁶ c over random points, about 4⁶ c, and exp(v/2) makes the
 sd larger by 22 c, a factor of 160 less."""
+LARGEST_LOG = 50.0
+"""The largest log ratio of densities that is told apart."""
 THETAS_AT_ONCE = 2048
 """θ whose distances are computed together, within a processor's cache."""
 
@@ -344,6 +346,7 @@ class Remainders(NamedTuple):
     rows: int  # N
     total: NDArray[np.float64]  # (2 PAIRS,)  S(δ)
     squares: NDArray[np.float64]  # (2 PAIRS,)  Σ T_k(δ)²
+    largest: NDArray[np.float64]  # (2 PAIRS,)  max T_k(δ)
 
     def vary(self, n: int) -> NDArray[np.float64]:
         """Return v(δ) for uniform subsets of n rows; infinite where a row has no density."""
@@ -355,6 +358,15 @@ class Remainders(NamedTuple):
     def vary_along_axes(self, n: int) -> float:
         """Return the largest v(δ) at the points along axes, which a mean over all points would hide."""
         return float(self.vary(n).reshape(2, -1)[:, :ALONG_AXES].max())
+
+    def raise_by_one_row(self, n: int) -> float:
+        """Return by what share one row raises the mean density over uniform subsets, at the worst of these points.
+
+        n/N of the subsets hold it, and their density there is exp(N/n T_k) times as large: where that is rare, v is
+        small, and yet chains stay long with such a subset.
+        """
+        share = n / self.rows
+        return float(share * np.expm1(min(self.largest.max() / share, LARGEST_LOG)))
 
     @property
     def furthest(self) -> float:
@@ -382,25 +394,26 @@ def draw_reach(reference: Reference, seed: int) -> Points:
 
 
 def sum_remainders(model: Model, rows: Rows, reference: Reference, seed: int) -> Remainders:
-    """Return the sums of T_k and T_k² over all rows within the posterior's reach, from one pass."""
+    """Return the sums of T_k and T_k² over all rows within the posterior's reach, and the largest, from one pass."""
     return sum_remainders_at(model, rows, draw_reach(reference, seed))
 
 
 def sum_remainders_at(model: Model, rows: Rows, points: Points) -> Remainders:
     """Return the sums over all rows at PAIRS points and their mirror images."""
-    total, squares = np.zeros(2 * PAIRS), np.zeros(2 * PAIRS)
+    total, squares, largest = np.zeros((3, 2 * PAIRS))
     for one in map_strata(model, rows, sum_remainders_in_piece, points):
-        total, squares = total + one[0], squares + one[1]
-    return Remainders(len(rows), total, squares)
+        total, squares, largest = total + one[0], squares + one[1], np.maximum(largest, one[2])
+    return Remainders(len(rows), total, squares, largest)
 
 
 def sum_remainders_in_piece(
     model: Model, points: Points, size: int, start: int, blocks: Iterable[AnyBatch]
 ) -> NDArray[np.float64]:
-    """Return both sums over the rows of a piece, `(2, 2 PAIRS)`."""
-    likelihood, found = find_likelihood(model), np.zeros((2, 2 * len(points.away)))
+    """Return both sums over the rows of a piece, and the largest of them, `(3, 2 PAIRS)`."""
+    likelihood, found = find_likelihood(model), np.zeros((3, 2 * len(points.away)))
     for batch in blocks:
         terms = likelihood.expand_rows(*points, batch, size)
         with np.errstate(over="ignore", invalid="ignore"):
-            found += terms.sum(1), (terms**2).sum(1)
+            found[:2] += terms.sum(1), (terms**2).sum(1)
+        found[2] = np.fmax(found[2], np.fmax.reduce(terms, axis=1))
     return found
