@@ -35,7 +35,8 @@ class Within(NamedTuple):
 def find_influence(model: Model, rows: Rows, reference: Reference, seed: int, *, strata: bool = True) -> Pieces:
     """Compute q in one pass over all rows."""
     N, start = len(rows), 0
-    size, bend, stratum = (make_mapped_zeros(kind, N) for kind in (np.float32, np.float32, np.uint16))
+    size, bend = make_mapped_zeros(np.float32, N), make_mapped_zeros(np.float32, N)
+    stratum = make_mapped_zeros(np.uint16, N)
     within = Within(draw_reach(reference, seed), reference.factor if strata else None)
     for found, curved, most in map_strata(model, rows, measure_piece, within):
         part = slice(start, start + len(found))
@@ -49,14 +50,15 @@ def measure_piece(
     model: Model, within: Within, together: int, start: int, blocks: Iterable[Batch]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.uint16]]:
     """Return the root mean square of T_k, h_k^(3/2) and the stratum of the rows of a piece."""
-    likelihood, found = find_likelihood(model), list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]()
+    likelihood, found = find_likelihood(model), list[tuple[NDArray[Any], ...]]()
     for batch in blocks:
         terms = np.abs(likelihood.expand_rows(*within.points, batch, together))
         decisive = np.where(terms < DECISIVE, terms, DECISIVE)  # NaN too
         size = np.sqrt((decisive**2).mean(0))
-        bend, most = np.zeros_like(size), np.zeros(len(size), np.uint16)
-        if within.frame is not None:
+        if within.frame is None:
+            found.append((size, np.zeros_like(size), np.zeros(len(size))))
+        else:
             bend, most = likelihood.measure_rows(within.points.theta, batch, within.frame, together)
-        found.append((size, bend**1.5, most))
-    size, bend, most = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return size.astype(np.float32), bend.astype(np.float32), most.astype(np.uint16)
+            found.append((size, bend**1.5, most))
+    sizes, bends, strata = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return sizes.astype(np.float32), bends.astype(np.float32), strata.astype(np.uint16)
