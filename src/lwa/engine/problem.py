@@ -40,6 +40,8 @@ SCANNED, SCANNED_SDS = 12, (1.0, 3.0, 6.0, 12.0, 24.0)
 TAIL_SDS, TAIL_EXCESS, TAIL_DENSITY = (3.0, 4.5, 6.0), 2.0, -9.0
 """Sds from θ̂ at which tails are looked at, nats above the Gaussian from which one is heavy, and the log density below
 which no chain of some thousand draws goes. A Gaussian's proposals leave such a tail too seldom."""
+LARGEST_OF_MANY = 2.0
+"""The largest of some thirty normal numbers, in sds: noise of totals is known at single points only."""
 UNREACHABLE = -25.0
 """Log density, relative to θ̂, below which no chain goes."""
 GAUSSIAN = 0.85
@@ -197,9 +199,9 @@ def scan_axes(
 def measure_rounding(
     target: Target, pilot: PilotSubsets, centre: Float64[np.ndarray, " d"], away: Float64[np.ndarray, "times subsets d"]
 ) -> float:
-    """Return the largest noise that float32 adds to log ratios of the density at centre + away and at the centre.
+    """Return the sd of the noise that float32 adds to log ratios of the density at centre + away and at the centre.
 
-    Rows round independently, w √(2 Σ_U (ℓ32 - ℓ64)²), or all alike, so that totals differ. Points at which both
+    Rows round independently, w √(2 Σ_U (ℓ32 - ℓ64)²), or alike, so that totals differ. Points at which both
     precisions have hardly any density do not count.
     """
 
@@ -216,7 +218,7 @@ def measure_rounding(
         with np.errstate(invalid="ignore"):  # inf - inf if the model is not finite; starts are checked later
             ratio, exact = less - at_centre[np.float32], more - at_centre[np.float64]
             apart = np.sqrt(2 * ((single - double) ** 2).sum(-1)) * target.power
-            noise = np.maximum(apart, np.abs(ratio - exact))
+            noise = np.maximum(apart, np.abs(ratio - exact) / LARGEST_OF_MANY)
         visited = np.maximum(np.nan_to_num(ratio, nan=-np.inf), np.nan_to_num(exact, nan=-np.inf)) > UNREACHABLE
         lost = visited & np.isfinite(more) & ~np.isfinite(less)  # finite in float64 alone
         worst = max(worst, np.inf if lost.any() else float(noise[visited & np.isfinite(noise)].max(initial=0.0)))

@@ -19,14 +19,15 @@ from lwa.subsets.strata import Drawing, SizeStrata, stratify
 from lwa.targets.calibration import is_leverage_needed, is_transport_safe, takes_second_order
 from lwa.targets.reference import Reference, Remainders, sum_remainders
 
-NEGLIGIBLE = 0.003
+NEGLIGIBLE = 0.005
 """Error of uniform subsets, roughly predicted, up to which nothing else is tried."""
 NEARLY_GAUSSIAN = 5.0
 """Nats by which the log posterior may differ from its second order within reach, for that prediction to be enough: a
 skewed posterior reaches further than it looks."""
 STEEP = 0.1
 """Variance over subsets four sds out along an axis, up to which the tails hold: v grows like z⁶ and stays below z². The
-same for the share by which a single row raises the mean density within reach."""
+same for the share by which one row raises the mean density within reach: transport scales such a row down, second order
+does not."""
 CHEAP_ROWS = 20_000
 """Rows up to which all of them are read if a subset would not do."""
 
@@ -69,7 +70,9 @@ class Designer:
             return Design(n, second_order, leverage, self._predict(n, leverage))
         rough = self._remainders.predict_error(n)
         if options.leverage is not True and rough <= NEGLIGIBLE and self._is_near_gaussian(n):
-            return Design(n, second_order or not self._is_transport_safe(n), None, rough)
+            second_order = second_order or not self._is_transport_safe(n)
+            if not second_order or self._remainders.raise_by_one_row(n) <= STEEP:
+                return Design(n, second_order, None, rough)
         influence = None if options.leverage is False else self._influence.cut(n)
         return Design(n, True, influence, self._pool.predict_error(n, influence))
 
@@ -88,8 +91,7 @@ class Designer:
 
     def _is_near_gaussian(self, n: int) -> bool:
         """Return whether the rough prediction is enough: all rows are near second order, and so are subsets."""
-        found = self._remainders
-        return found.furthest <= NEARLY_GAUSSIAN and max(found.vary_along_axes(n), found.raise_by_one_row(n)) <= STEEP
+        return self._remainders.furthest <= NEARLY_GAUSSIAN and self._remainders.vary_along_axes(n) <= STEEP
 
     def _predict(self, n: int, leverage: Drawing | None) -> float:
         """Return the predicted error of subsets of n rows."""
