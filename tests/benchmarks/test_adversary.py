@@ -65,6 +65,7 @@ def test_reference_is_kept(tmp_path):
     np.testing.assert_allclose(made.sd, 51**-0.5, rtol=0.03)
 
 
+@pytest.mark.slow
 def test_two_cases_run_through(tmp_path, monkeypatch):
     out, page = tmp_path / "found.json", tmp_path / "page.md"
     command = [

@@ -10,6 +10,7 @@ from lwa.diagnostics.autocorrelation import effective_draws
 from lwa.rows.strata import FILLED
 from lwa.subsets import Fixed, Free, Swap
 
+SLOW = pytest.mark.slow
 RNG = np.random.default_rng(5)
 SIZES = np.minimum(1 + RNG.geometric(0.3, 2000), 60)
 SIZES[[0, 700]] = 3000, 400
@@ -75,7 +76,7 @@ def check(fit, shift=0.05, ratio=0.04):
     assert np.abs(draws.std((0, 1)) / sd - 1).max() < ratio + 4.5 / (2 * effective) ** 0.5
 
 
-@pytest.mark.parametrize("order", ["together", "apart"])
+@pytest.mark.parametrize("order", ["together", pytest.param("apart", marks=SLOW)])
 def test_the_posterior_of_all_rows(order):
     data = DATA if order == "together" else {name: values[MIXED] for name, values in DATA.items()}
     fit = lwa.sample(MODEL, data, subset_size=200, **OPTIONS)
@@ -94,6 +95,7 @@ def test_rows_read_per_step_are_those_of_the_subset():
     assert strata.slots @ longest <= problem.reads / FILLED + 1
 
 
+@pytest.mark.slow
 def test_few_giants_among_many_small_groups():
     """What a page and a subset hold does not grow with the longest group times the number of slots."""
     sizes = np.r_[np.full(10_000, 5), np.full(3, 10_000)]
@@ -120,7 +122,9 @@ def test_all_groups_are_the_posterior_itself():
 
 @pytest.mark.filterwarnings("ignore::lwa.LwaWarning")
 @pytest.mark.parametrize("move", [Swap(3), Free(), Fixed()])
-@pytest.mark.parametrize("target", ["calibrated", "powered", "subposterior"])
+@pytest.mark.parametrize(
+    "target", ["calibrated", *(pytest.param(one, marks=SLOW) for one in ("powered", "subposterior"))]
+)
 def test_every_move_and_target(move, target):
     summary = lwa.summaries.PerRow(lambda rows: rows["y"]) if target == "powered" and move != Fixed() else None
     options = SHORT | ({"summary": summary} if summary else {})
@@ -128,6 +132,7 @@ def test_every_move_and_target(move, target):
     assert np.isfinite(fit.posterior["mu"]).all()
 
 
+@pytest.mark.slow
 def test_a_model_in_python_gives_the_same_draws():
     python, twin = (
         lwa.sample(model, DATA, **(SHORT | {"draws": 10, "tune": 20, "chains": 2, "precision": "float64"}))
@@ -137,7 +142,7 @@ def test_a_model_in_python_gives_the_same_draws():
         np.testing.assert_allclose(python.posterior[name], twin.posterior[name], rtol=1e-5)
 
 
-@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("exact", [False, pytest.param(True, marks=SLOW)])
 def test_resumed_runs_have_the_same_bits(exact, tmp_path):
     options = SHORT | ({"exact": True, "thinning": 4, "draws": 8} if exact else {})
     whole = lwa.sample(MODEL, DATA, **(options | {"draws": 2 * options["draws"]}))
@@ -156,6 +161,7 @@ def test_other_processes_compute_the_same_bits():
         np.testing.assert_array_equal(there.posterior[name], here.posterior[name])
 
 
+@pytest.mark.slow
 def test_rivals_hold_all_groups():
     some = (WHO < 200) & (np.arange(len(WHO)) > 2900)
     few = {name: values[some] for name, values in DATA.items()}

@@ -89,6 +89,7 @@ def test_draws_at_the_edge_are_an_escape(N, advice):
     assert find_edge(run, SimpleNamespace(furthest=0.0), theta).advice == {"subset_size": N, "exact": False}
 
 
+@pytest.mark.slow
 def test_corrections_that_are_mostly_refused():
     """Subsets of a tenth of the rows, powered: no longer tune helps, but more rows do."""
     rng = np.random.default_rng(0)
