@@ -14,6 +14,7 @@ from lwa.subsets import Gaussian, Swap, tape
 from lwa.targets import Powered
 from lwa.targets.target import Target
 from tests.engine.test_cohort import check_fresh_terms, check_frozen, check_powered_spread
+from tests.support import SHORT_RUN
 from tests.test_law_of_subsets import check_proposals, check_reversible, check_simulation
 from tests.test_law_of_theta import check_theta_law
 from tests.tiny import Y
@@ -77,6 +78,7 @@ def test_a_stale_log_density_after_a_refresh():
             check_theta_law(1)
 
 
+@SHORT_RUN
 def test_a_dropped_power():
     check_powered_spread()
     with planted(Powered, "power", lambda self, n, N: 1.0):

@@ -404,16 +404,23 @@ def test_what_does_not_fit_ordered_data(options, message):
         lwa.sample(AR, Y[:500], subset_size=20, draws=20, tune=20, chains=2, progress=False, **options)
 
 
+@SHORT_RUN
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:In .* of the moves the subset's curvature:lwa.LwaWarning")
 def test_windows_that_are_too_short_are_refused_with_a_length_that_does():
+    """The length that the refusal names runs; if its draws are predicted to be off, so does what that warning names."""
     model = lwa.arma(1, 1)
     options = {"draws": 20, "tune": 20, "chains": 2, "seed": 1, "progress": False}
     with pytest.raises(lwa.InputError, match=r"subset_size=2 is too small .*Pass subset_size=\d+") as caught:
         lwa.sample(model, Y, subset_size=2, **options)
-    enough = int(str(caught.value).rpartition("=")[2].rstrip("."))
-    assert 4 <= enough <= 1024
-    assert lwa.sample(model, Y, subset_size=enough, **options).draws == 20
+    enough = caught.value.advice
+    assert 4 <= enough["subset_size"] <= 1024
+    with pytest.warns(lwa.LwaWarning, match="draws are predicted to be off by 8%") as told:
+        assert lwa.sample(model, Y, **enough, **options).draws == 20
+    better = next(one.message.advice for one in told if "predicted" in str(one.message))
+    fit = lwa.sample(model, Y, **better, **options)
+    assert fit.draws == 20
+    assert fit.attributes["predicted_sd_error"] <= 0.05
 
 
 def test_what_needs_ordered_data():

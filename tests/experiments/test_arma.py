@@ -15,7 +15,9 @@ from experiments.arma.posterior import log_posterior, moments
 from experiments.arma.run import EPSILONS, SIZES, label, run
 from experiments.arma.runs import GRIDS, Runs, ahead, best, criteria, densities
 from experiments.exhibit import Out
+from tests.support import SHORT_RUN
 
+pytestmark = SHORT_RUN  # the small exhibits' runs, on purpose
 SMALL = SIZES["small"]
 
 

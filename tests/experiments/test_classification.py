@@ -27,7 +27,9 @@ from experiments.classification.paths import ERROR_WITHIN, path_of
 from experiments.classification.run import READINGS, SIZES, SUBSET, run
 from experiments.classification.simulate import box_of, simulate
 from experiments.exhibit import Out
+from tests.support import SHORT_RUN
 
+pytestmark = SHORT_RUN  # the small exhibits' runs, on purpose
 SMALL = SIZES["small"]
 FAR = 5.0
 """Standard errors that nothing is away by chance."""

@@ -17,7 +17,7 @@ from lwa.rows import as_rows
 from lwa.run import loop
 from lwa.targets.reference import find_reference
 from lwa.targets.target import Terms
-from tests.support import furthest_from
+from tests.support import SHORT_RUN, furthest_from
 
 # Four conjugate models in one: their posterior is the product of theirs, so one run shows a correlated Gaussian, a
 # skewed, a bounded and a simplex-valued parameter, each in unconstrained coordinates with the Jacobian in its prior.
@@ -211,6 +211,7 @@ def test_what_is_learnt_is_frozen_by_a_gain_of_zero_and_keeps_its_types(kernel, 
         assert jax.eval_shape(kernel.adapt, tuning, jnp.zeros((ADAPT_EVERY, len(theta)), dtype), 64.0) == before
 
 
+@SHORT_RUN
 @pytest.mark.parametrize(
     "kernel",
     [pytest.param(Blockwise(), marks=pytest.mark.slow), HMC(), pytest.param(NUTS(), marks=pytest.mark.slow)],

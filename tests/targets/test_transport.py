@@ -183,9 +183,11 @@ def test_leverage_is_used_where_uniform_subsets_miss_a_direction(share, helps):
 def test_too_few_rows_are_refused_with_a_number_that_does():
     model, data, *_ = simulate_logistic(20_000, seed=1, parameters=10)
     with pytest.raises(lwa.InputError, match=r"subset_size=9 is too small .* Pass subset_size=\d+") as refused:
-        lwa.sample(model, data, subset_size=9, seed=1, progress=False)
-    enough = int(str(refused.value).split("Pass subset_size=")[1].rstrip("."))
-    fit = lwa.sample(model, data, subset_size=enough, draws=20, tune=20, seed=1, progress=False)
+        lwa.sample(model, data, subset_size=9, target=Calibrated(transport=True), seed=1, progress=False)
+    enough = refused.value.advice
+    fit = lwa.sample(
+        model, data, draws=20, tune=20, target=Calibrated(transport=True), seed=1, progress=False, **enough
+    )
     assert np.isfinite(fit.posterior["beta"]).all()
 
 

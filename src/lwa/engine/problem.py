@@ -271,12 +271,12 @@ def choose_kernel(d: int, *, calibrated: bool, accepted: float | None = None, he
     """
     if not calibrated:
         return RandomWalk()
+    if accepted is not None and accepted < NOT_GAUSSIAN and d >= TRAJECTORIES:
+        return HMC() if accepted > OUTSIDE else NUTS()
     if heavy and d <= TAILS:  # a walk leaves a tail in which proposals from afar are refused, the sooner the smaller d
         return Autoregressive(df=8.0, walk=threshold(d))
     if accepted is None or accepted >= GAUSSIAN:
         return Autoregressive()
-    if accepted < NOT_GAUSSIAN and d >= TRAJECTORIES:
-        return HMC() if accepted > OUTSIDE else NUTS()
     return Autoregressive(df=8.0) if d <= TAILS else Autoregressive()
 
 

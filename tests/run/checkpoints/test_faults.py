@@ -23,6 +23,7 @@ from lwa.run.checkpoints import keeper
 from lwa.run.loop import BlockRunner
 from lwa.storage import generations, stream
 from tests.run.checkpoints.test_resume import COMMON, HOST, PLAIN, Ended, Y, begun, ending, in_python, same  # noqa: F401
+from tests.support import SHORT_RUN
 
 OPTIONS = COMMON | {"subset_size": 50}
 ROOT = Path(__file__).parents[3]
@@ -214,6 +215,7 @@ def test_data_that_fail_on_the_way_leave_draws_and_the_run_goes_on_once_they_are
     same(whole(draws=fit.draws + 300), again)
 
 
+@SHORT_RUN
 @pytest.mark.slow
 def test_what_a_users_function_raises_leaves_the_run_on_disk(tmp_path):
     options = COMMON | {"subset_size": 20, "target": "powered", "draws": 1000, "tune": 50, "thinning": 1}
@@ -277,9 +279,10 @@ def test_many_of_them_once_there_are_draws_leave_these(tmp_path):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         fit = lwa.sample(model, Y[:200], checkpoint=tmp_path / "run", **options)
-    stopped, counted = (str(one.message) for one in told)
+    stopped, counted, *of_draws = (str(one.message) for one in told)
     assert re.match(r"Stopped early: ModelError after \d+ of .* for example at theta = ", stopped)
     assert re.match(r"\d+ proposals \(.*\) had a log target that was NaN", counted)
+    assert all(re.match(r"The .* draws of theta are worth|Chains disagree", one) for one in of_draws)
     assert fit.draws > 1000
     same(fit, lwa.load(tmp_path / "run"))
 
