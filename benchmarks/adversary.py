@@ -35,6 +35,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 
 import adversary_units  # noqa: F401 - registers its cases
+import adversary_ways  # noqa: F401 - registers its cases
 import numpy as np
 from accuracy import HERE, machine
 from adversary_cases import CASES
