@@ -16,7 +16,6 @@ from lwa.backend.random import Purpose, generator
 from lwa.data.data import Data
 from lwa.engine.host_loop import evaluate_on_host, play_on_host
 from lwa.kernels import HMC, NUTS, Autoregressive, Kernel, RandomWalk
-from lwa.kernels.autoregressive import threshold
 from lwa.kernels.kernel import AnyArray, Precision
 from lwa.rows import Rows
 from lwa.rows.passes import count_unit_rows
@@ -273,8 +272,8 @@ def choose_kernel(d: int, *, calibrated: bool, accepted: float | None = None, he
         return RandomWalk()
     if accepted is not None and accepted < NOT_GAUSSIAN and d >= TRAJECTORIES:
         return HMC() if accepted > OUTSIDE else NUTS()
-    if heavy and d <= TAILS:  # a walk leaves a tail in which proposals from afar are refused, the sooner the smaller d
-        return Autoregressive(df=8.0, walk=threshold(d))
+    if heavy and d <= TAILS:
+        return Autoregressive.for_heavy_tails(d)
     if accepted is None or accepted >= GAUSSIAN:
         return Autoregressive()
     return Autoregressive(df=8.0) if d <= TAILS else Autoregressive()

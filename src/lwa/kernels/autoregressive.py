@@ -1,7 +1,7 @@
 """Autoregressive proposals around θ̂: nearly independent draws if the posterior is nearly Gaussian."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax.numpy as jnp
 import numpy as np
@@ -131,6 +131,14 @@ class Autoregressive(MetropolisKernel):
                 "Gaussian."
             )
         require_bool("fallback", self.fallback, example=True)
+
+    @classmethod
+    def for_heavy_tails(cls, d: int) -> Self:
+        """Return Student-t proposals with more walks, the more the fewer parameters.
+
+        A walk leaves a tail in which proposals from afar are refused, the sooner the smaller d.
+        """
+        return cls(df=8.0, walk=threshold(d))
 
     def noise(self, rng: np.random.Generator, moves: int, d: int, dtype: Precision) -> Noise:
         """Draw the directions, uniforms and kinds of a page."""
