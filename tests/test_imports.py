@@ -175,12 +175,12 @@ MAY_IMPORT = {
     "rows": "errors user storage executors",
     "models": "errors user executors rows",
     "data": "errors user executors rows models",
-    "diagnostics": "errors user backend executors rows models data",
     "targets": "errors user backend rows models",
     "summaries": "errors user backend rows models targets",
     "kernels": "errors user models targets",
     "algorithm": "backend rows targets kernels",
     "subsets": "errors user backend rows models targets summaries kernels algorithm",
+    "diagnostics": "errors user backend executors rows models data targets subsets",
     "engine": "errors backend executors rows models data diagnostics targets kernels algorithm subsets",
     "result": "errors user backend storage executors models data diagnostics kernels engine",
     "run": "errors user backend storage executors rows models data diagnostics targets summaries kernels algorithm "

@@ -39,6 +39,7 @@ class Purpose(IntEnum):
     RIVAL_START = 18
     RIVAL_PREPARATION = 19
     RIVAL_ORDER = 20
+    CERTIFICATE = 21
 
 
 def as_seed(seed: object) -> int:

@@ -9,16 +9,28 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-TOLERATED_SHIFT, TOLERATED_WIDTH = 0.1, 1.05
-"""The error of a parameter that does no harm: a tenth of its sd in the mean, a factor of 1.05 either way in the sd."""
+from lwa.diagnostics.shapes import TAIL
+from lwa.diagnostics.short_chains import round_up
+
+TOLERATED_SHIFT, TOLERATED_WIDTH = 0.1, 1.07
+"""The error of a parameter that does no harm: a tenth of its sd in the mean, a factor of 1.07 either way in the sd."""
+TOLERATED_SKEWNESS, TOLERATED_TAIL = 0.25, 0.02
+"""An error of 0.25 in the skewness moves a 97.5 % limit by 0.12 sd. Each end of a 90 % interval cuts off 3 to 7 %."""
 TOLERATED_WORST_SHIFT, TOLERATED_WORST_WIDTH = 0.2, 1.1
 """The tolerance along the worst directions: some combinations of parameters are off by more than any parameter."""
 CONFIDENCE = 0.99
 """Probability that all error bars of a certificate contain the truth at once."""
-RESOLUTION = 2.0
-"""A quantity counts as not measured if its error bar is longer than this many tolerances."""
+NOT_MEASURED = 5.0
+"""A quantity counts as not measured at all if its error bar is longer than this many tolerances."""
 NEAR_GAUSSIAN = 0.9
 """The verdict calls effect sizes approximate if R² is below this."""
+COLUMNS = {"shift / sd": 13, "sd ratio": 13, "skewness": 12, "beyond 90 % ends": 16}
+NOTHING = "not measured"
+INTERVAL = 3.29
+"""Length of a Gaussian's central 90 % interval, in sds."""
+OWN_SHARE, OTHER_SHARE = 0.8, 0.5
+"""Shares of a tolerance that may be taken up by the Monte Carlo error of the draws and by that of their gradients: with
+both, a bar is within tolerance."""
 
 
 class Finding(NamedTuple):
@@ -28,6 +40,7 @@ class Finding(NamedTuple):
     the draws.
     """
 
+    subject: str
     words: str
     size: float
     bar: float
@@ -40,43 +53,60 @@ class Finding(NamedTuple):
         return self.size - self.bar > self.tolerance
 
     @property
+    def off(self) -> bool:
+        """Whether it is out of tolerance beyond chance, though maybe by little."""
+        return self.size > max(self.tolerance, self.bar)
+
+    @property
+    def vague(self) -> bool:
+        """Whether it was measured too roughly to decide."""
+        return not self.second_opinion and not (self.bar <= self.tolerance and self.size <= self.tolerance)
+
+    @property
     def unclear(self) -> bool:
-        """Whether it is out of tolerance beyond chance, though maybe by little; or measured too roughly to decide."""
-        vague = not self.bar <= RESOLUTION * self.tolerance
-        return self.size > max(self.tolerance, self.bar) or (vague and not self.second_opinion)
+        """Whether nothing can be said for the draws."""
+        return self.off or self.vague
+
+    def __str__(self) -> str:
+        """Return what was found, or that nothing was."""
+        if not self.condemned and self.bar > NOT_MEASURED * self.tolerance:
+            return f"{self.subject} could not be measured"
+        return f"{self.subject} {self.words}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Certificate:
     """How far draws are from the posterior π of all rows, in the region these draws visit; made by `lwa.certify`.
 
-    Every `..._error` is an error bar: so many standard errors that all bars hold at once in 99 of 100 certificates,
-    plus what fitting the gradients nearer to π has changed, which is nothing if π is Gaussian.
+    It certifies the computation, not the model. Every `..._error` is an error bar: so many standard errors that all
+    bars hold at once in 99 of 100 certificates. Each bar holds the Monte Carlo error of all draws, that of the
+    gradients at some of them, and that of the rows if some of them stood for all.
 
     Attributes
     ----------
     names
         The parameters, one name per scalar; on the unconstrained scale if they have constraints, such as `log(sigma)`.
     mean, sd
-        Mean and sd of π, estimated from its gradients.
+        Mean and sd of π.
     shift, shift_error
         (mean of the draws - mean of π) / sd of π, for each parameter.
-    sd_ratio, sd_ratio_error
-        sd of the draws / sd of π, for each parameter.
+    log_ratio, log_ratio_error
+        log(sd of the draws / sd of π), for each parameter.
+    skewness, skewness_error
+        Skewness of the draws less that of π, draws beyond three sds taken less into account.
+    outside, outside_error
+        Shares of π below and above the draws' central 90 % interval, `(d, 2)`: 0.05 if the interval is right.
     overall_shift, overall_shift_error
         √(ΔᵀHΔ), the shift along the worst of all directions, in sds of π.
-    eigenvalues, eigenvalues_error
-        Of H^½ Σ H^½: variance of the draws / variance of π along the directions in which they differ the most and the
-        least, found from one half of the draws and measured on the other. All are 1 for exact draws; if correlations
-        are wrong, some are not, even if every `sd_ratio` is 1.
+    log_widths, log_widths_error
+        log(sd of the draws / sd of π) along the directions in which they differ the most and the least, found from one
+        half of the draws and measured on the other. All are 0 for exact draws; if correlations are wrong, some are not,
+        even if every sd is right.
     moved, moved_error
-        By how many sds of π one exact move shifts the mean of each parameter. A draw θ moves to an independent θ' ~ G,
-        the Gaussian with the mean and covariance of the draws, with probability α = min(1, π(θ')G(θ) / π(θ)G(θ')), and
-        stays otherwise; this is E[α (θ' - θ)] / E[α]. It is 0 for exact draws whatever π is, about -`shift` for draws
-        shifted by little, and nearer to 0 for draws that are far off.
-    widened, widened_error
-        The relative change of the variance of each parameter (around the mean of the draws) by such a move: 0 for
-        exact draws whatever π is, negative for draws that are too wide.
+        By how much an exact move changes mean (in sds), variance (relative), skewness and the shares below and above
+        the 90 % interval, `(d, 5)`. A draw θ moves to an independent θ' ~ G, the Gaussian with the mean and covariance
+        of the draws, with probability α = min(1, π(θ')G(θ) / π(θ)G(θ')), and stays otherwise; this is
+        E[α (f(θ') - f(θ))] / E[α]. It is 0 for exact draws whatever π is: a second opinion, which uses no gradient.
     total_variation, total_variation_error
         1 - E[α], the rate at which such moves are refused. For draws of π this bounds the total variation distance
         between π and G: 0 if π is Gaussian and its draws are many. It is no verdict on the draws: moves of exact draws
@@ -86,8 +116,12 @@ class Certificate:
         of effects. If there is no effect, none is found, whatever R² is.
     effective_draws
         Effective draws of the parameter that mixed worst.
+    lacking_draws, lacking_points
+        How many times as many draws, and gradients, would make all bars short enough for a verdict; at least 1.
     chains, draws, points, rows
         Chains, draws per chain, draws at which the gradient was taken, rows of the data.
+    read
+        Rows that stood for all rows; 0 if all rows were read at every point.
     """
 
     names: list[str]
@@ -95,47 +129,98 @@ class Certificate:
     sd: NDArray[np.float64]
     shift: NDArray[np.float64]
     shift_error: NDArray[np.float64]
-    sd_ratio: NDArray[np.float64]
-    sd_ratio_error: NDArray[np.float64]
+    log_ratio: NDArray[np.float64]
+    log_ratio_error: NDArray[np.float64]
+    skewness: NDArray[np.float64]
+    skewness_error: NDArray[np.float64]
+    outside: NDArray[np.float64]
+    outside_error: NDArray[np.float64]
     overall_shift: float
     overall_shift_error: float
-    eigenvalues: NDArray[np.float64]
-    eigenvalues_error: NDArray[np.float64]
+    log_widths: NDArray[np.float64]
+    log_widths_error: NDArray[np.float64]
     moved: NDArray[np.float64]
     moved_error: NDArray[np.float64]
-    widened: NDArray[np.float64]
-    widened_error: NDArray[np.float64]
     total_variation: float
     total_variation_error: float
     r_squared: float
     effective_draws: float
+    lacking_draws: float
+    lacking_points: float
     chains: int
     draws: int
     points: int
     rows: int
+    read: int
+
+    @property
+    def sd_ratio(self) -> NDArray[np.float64]:
+        """Sd of the draws / sd of π, for each parameter."""
+        return np.exp(self.log_ratio)
+
+    @property
+    def sd_ratio_error(self) -> NDArray[np.float64]:
+        """How far the ratio reaches upwards, from a bar on the log scale."""
+        return self.sd_ratio * np.expm1(self.log_ratio_error)
+
+    @property
+    def eigenvalues(self) -> NDArray[np.float64]:
+        """Of H^½ Σ H^½: variance of the draws / variance of π along the directions of `log_widths`."""
+        return np.exp(2 * self.log_widths)
+
+    @property
+    def eigenvalues_error(self) -> NDArray[np.float64]:
+        """How far the eigenvalues reach upwards."""
+        return self.eigenvalues * np.expm1(2 * self.log_widths_error)
 
     @cached_property
     def findings(self) -> list[Finding]:
         """Every measured quantity with its tolerance."""
-        found = []
-        for name, shift, error in zip(self.names, self.shift, self.shift_error, strict=True):
-            words = f"{name} is shifted by {shift:.2f} ± {error:.2f} sd"
-            found.append(Finding(words, abs(shift), error, TOLERATED_SHIFT))
-        for name, ratio, error in zip(self.names, self.sd_ratio, self.sd_ratio_error, strict=True):
-            words = f"the sd of {name} is {ratio:.2f} ± {error:.2f} times the posterior's"
-            found.append(Finding(words, *to_log_scale(ratio, error), float(np.log(TOLERATED_WIDTH))))
+        found = list[Finding]()
+        for i, name in enumerate(self.names):
+            found += self._find_effects(i, name)
         shift, error = self.overall_shift, self.overall_shift_error
-        words = f"along one direction the draws are shifted by {shift:.2f} ± {error:.2f} sd"
-        found.append(Finding(words, shift, error, TOLERATED_WORST_SHIFT))
-        for value, error in zip(self.eigenvalues, self.eigenvalues_error, strict=True):
-            words = f"along one direction the variance is {value:.2f} ± {error:.2f} times the posterior's"
-            found.append(Finding(words, *to_log_scale(value, error), float(2 * np.log(TOLERATED_WORST_WIDTH))))
-        for name, moved, error in zip(self.names, self.moved, self.moved_error, strict=True):
-            words = f"an exact move shifts {name} by {moved:.2f} ± {error:.2f} sd"
-            found.append(Finding(words, abs(moved), error, TOLERATED_SHIFT, second_opinion=True))
-        for name, widened, error in zip(self.names, self.widened, self.widened_error, strict=True):
-            words = f"an exact move changes the variance of {name} by {widened:.0%} ± {error:.0%}"
-            found.append(Finding(words, abs(widened), error, TOLERATED_WIDTH**2 - 1, second_opinion=True))
+        words = f"is shifted by {shift:.2f} ± {error:.2f} sd"
+        found.append(Finding("a combination of parameters", words, shift, error, TOLERATED_WORST_SHIFT))
+        widest = float(np.log(TOLERATED_WORST_WIDTH))
+        for width, error in zip(self.log_widths, self.log_widths_error, strict=True):
+            words = f"is {show_ratio(width, error)} times the posterior's"
+            found.append(Finding("the sd of a combination of parameters", words, abs(width), error, widest))
+        for i, name in enumerate(self.names):
+            found += self._find_moves(i, name)
+        return found
+
+    def _find_effects(self, i: int, name: str) -> list[Finding]:
+        """Return what the gradients say of a parameter."""
+        shift, ratio, skewness = self.shift[i], self.log_ratio[i], self.skewness[i]
+        bars = self.shift_error[i], self.log_ratio_error[i], self.skewness_error[i]
+        widest = float(np.log(TOLERATED_WIDTH))
+        found = [
+            Finding(name, f"is shifted by {shift:.2f} ± {bars[0]:.2f} sd", abs(shift), bars[0], TOLERATED_SHIFT),
+            Finding(f"the sd of {name}", f"is {show_ratio(ratio, bars[1])} times the posterior's", abs(ratio), bars[1],
+                    widest),
+            Finding(f"the skewness of {name}", f"is off by {skewness:.2f} ± {bars[2]:.2f}", abs(skewness), bars[2],
+                    TOLERATED_SKEWNESS),
+        ]  # fmt: skip
+        for side, share, bar in zip(("lower", "upper"), self.outside[i], self.outside_error[i], strict=True):
+            subject = f"the {side} end of the 90 % interval of {name}"
+            words = f"cuts off {100 * share:.1f} ± {100 * bar:.1f} % of the posterior, not 5 %"
+            found.append(Finding(subject, words, abs(share - TAIL), bar, TOLERATED_TAIL))
+        return found
+
+    def _find_moves(self, i: int, name: str) -> list[Finding]:
+        """Return what exact moves say of a parameter."""
+        tolerances = (TOLERATED_SHIFT, TOLERATED_WIDTH**2 - 1, TOLERATED_SKEWNESS, TOLERATED_TAIL, TOLERATED_TAIL)
+        found = []
+        for place, (size, bar) in enumerate(zip(self.moved[i], self.moved_error[i], strict=True)):
+            words = (
+                f"shifts {name} by {size:.2f} ± {bar:.2f} sd",
+                f"changes the variance of {name} by {size:.0%} ± {bar:.0%}",
+                f"changes the skewness of {name} by {size:.2f} ± {bar:.2f}",
+                f"changes the share of {name} below its 90 % interval by {100 * size:.1f} ± {100 * bar:.1f} %",
+                f"changes the share of {name} above its 90 % interval by {100 * size:.1f} ± {100 * bar:.1f} %",
+            )[place]
+            found.append(Finding("an exact move", words, abs(size), bar, tolerances[place], second_opinion=True))
         return found
 
     @cached_property
@@ -147,62 +232,121 @@ class Certificate:
 
     @property
     def passed(self) -> bool:
-        """Whether the outcome is `"pass"`: nothing speaks against the draws, and enough was measured to say so."""
+        """Whether the outcome is `"pass"`: all that was measured is within tolerance, error bars too."""
         return self.outcome == "pass"
 
     @cached_property
     def verdict(self) -> str:
         """The outcome in words."""
-        worst = max(self.findings, key=lambda finding: (finding.size - finding.bar) / finding.tolerance).words
         if self.outcome == "fail":
+            worst = max(self.findings, key=lambda finding: (finding.size - finding.bar) / finding.tolerance)
             text = f"fail: in the region these draws visit they are not draws of the posterior of all rows: {worst}."
         elif self.outcome == "pass":
-            shift = max(np.abs(self.shift) + self.shift_error)
-            width = max(np.abs(np.log(self.sd_ratio)) + np.log1p(self.sd_ratio_error / self.sd_ratio))
             text = (
-                "pass: in the region these draws visit nothing sets them apart from the posterior of all rows. Means "
-                f"are right to {shift:.2g} sd and sds to {np.expm1(width):.1%} at the worst, error bars included. "
-                f"{1 - self.total_variation:.0%} of exact moves are accepted, and no mean moves by more than "
-                f"{max(np.abs(self.moved) + self.moved_error):.2g} sd."
+                f"pass: in the region these draws visit, means are right to {self._worst_shift:.2g} sd, sds to "
+                f"{self._worst_width:.1%}, skewness to {max(np.abs(self.skewness) + self.skewness_error):.2g} and each "
+                f"end of a 90 % interval to {100 * self._worst_tail:.1f} % of the posterior, error bars included."
             )
         else:
-            vague = max((finding for finding in self.findings if finding.unclear), key=lambda f: f.bar / f.tolerance)
-            remedy = f"Draw more (these are worth {self.effective_draws:.0f} independent ones)"
-            if self.r_squared < NEAR_GAUSSIAN:
-                remedy += f", or pass points={4 * self.points}"
-            text = f"warn: cannot tell, in the region these draws visit: {vague.words}. {remedy}."
+            text = f"warn: cannot tell, in the region these draws visit: {self._least_clear}. {self.remedy}"
         if self.r_squared < NEAR_GAUSSIAN:
             text += f" The posterior is not close to Gaussian (R² {self.r_squared:.2f}): effect sizes are approximate."
         return text
 
+    @property
+    def _worst_shift(self) -> float:
+        return float(max(np.abs(self.shift) + self.shift_error))
+
+    @property
+    def _worst_width(self) -> float:
+        return float(np.expm1(max(np.abs(self.log_ratio) + self.log_ratio_error)))
+
+    @property
+    def _worst_tail(self) -> float:
+        return float((np.abs(self.outside - TAIL) + self.outside_error).max())
+
+    @property
+    def _least_clear(self) -> Finding:
+        """What is off, or else what is measured the worst."""
+        unclear = [finding for finding in self.findings if finding.unclear]
+        return max(unclear, key=lambda finding: (finding.off, max(finding.size, finding.bar) / finding.tolerance))
+
+    @property
+    def advice(self) -> dict[str, int]:
+        """What to change for a verdict: arguments of the sampler (`draws` per chain) or of `certify` (`points`)."""
+        if self.outcome != "warn" or any(finding.off for finding in self.findings):
+            return {}
+        if self.lacking_draws > 1.0:
+            return {"draws": round_up(int(self.lacking_draws * self.draws) + 1)}
+        return {"points": round_up(int(self.lacking_points * self.points) + 1)}
+
+    @property
+    def remedy(self) -> str:
+        """What to do about a warning."""
+        if self.outcome != "warn":
+            return ""
+        if any(finding.off for finding in self.findings):
+            return (
+                "This is more than chance, so more draws will not change it. Correct the draws with fit.polish(10), or "
+                "sample with exact=True or a larger subset_size."
+            )
+        if draws := self.advice.get("draws"):
+            return (
+                f"Draw more: these are worth {self.effective_draws:.0f} independent ones, and {self.chains} chains of "
+                f"draws={draws} would do."
+            )
+        return f"Take more gradients: pass points={self.advice['points']}."
+
+    @property
+    def meaning(self) -> str:
+        """What the verdict says and what it does not."""
+        text = "This certifies the computation, not the model: a model that does not fit its data has exact draws too."
+        if self.outcome != "pass":
+            return text
+        shift, share = self._worst_shift, self._worst_shift / INTERVAL
+        return f"{text} A mean that is off by {shift:.2g} sd moves a 90 % interval by {share:.1%} of its length."
+
+    def cells(self, i: int) -> tuple[str, str, str, str]:
+        """Return shift, sd ratio, error of the skewness, and what lies beyond the 90 % interval, of one parameter."""
+        below, above = 100 * self.outside[i]
+        bar = 100 * self.outside_error[i].max()
+        tails = f"{below:.1f}, {above:.1f} ± {bar:.1f} %" if bar <= 100 * NOT_MEASURED * TOLERATED_TAIL else NOTHING
+        return (
+            show(self.shift[i], self.shift_error[i], TOLERATED_SHIFT),
+            show(self.sd_ratio[i], self.sd_ratio_error[i], TOLERATED_WIDTH - 1),
+            show(self.skewness[i], self.skewness_error[i], TOLERATED_SKEWNESS, "+.2f"),
+            tails,
+        )
+
     def table(self) -> str:
         """Return effects with error bars, one line per parameter, then the worst directions and what exact moves do."""
         wide = max(len("variance ratio"), *map(len, self.names))
-        lines = [f"{'':{wide}}  {'mean':>10} {'sd':>10}  {'shift / sd':>15}  {'sd ratio':>15}"]
+        lines = [f"{'':{wide}}  {'mean':>9} {'sd':>9}" + "".join(f"  {head:>{size}}" for head, size in COLUMNS.items())]
         for i, name in enumerate(self.names):
-            shift = f"{self.shift[i]:.3f} ± {self.shift_error[i]:.3f}"
-            ratio = f"{self.sd_ratio[i]:.3f} ± {self.sd_ratio_error[i]:.3f}"
-            lines.append(f"{name:{wide}}  {self.mean[i]:>10.4g} {self.sd[i]:>10.4g}  {shift:>15}  {ratio:>15}")
+            row = "".join(f"  {cell:>{size}}" for cell, size in zip(self.cells(i), COLUMNS.values(), strict=True))
+            lines.append(f"{name:{wide}}  {self.mean[i]:>9.4g} {self.sd[i]:>9.4g}{row}")
         ends = [0, -1] if len(self.eigenvalues) > 1 else [0]
-        extremes = ", ".join(f"{self.eigenvalues[i]:.3f} ± {self.eigenvalues_error[i]:.3f}" for i in ends)
+        limit = TOLERATED_WORST_WIDTH**2 - 1
+        extremes = ", ".join(show(self.eigenvalues[i], self.eigenvalues_error[i], limit) for i in ends)
         lines += [
             "Worst directions",
-            f"{'shift / sd':{wide}}  {self.overall_shift:.3f} ± {self.overall_shift_error:.3f}",
+            f"{'shift / sd':{wide}}  {show(self.overall_shift, self.overall_shift_error, TOLERATED_WORST_SHIFT)}",
             f"{'variance ratio':{wide}}  {extremes}",
             "An exact move",
             f"{'is refused':{wide}}  {self.total_variation:.3f} ± {self.total_variation_error:.3f}",
         ]
-        moved, widened = ("shift / sd", self.moved, self.moved_error), ("variance", self.widened, self.widened_error)
-        for label, changes, errors in (moved, widened):
-            most = int(np.argmax(np.abs(changes)))
-            lines.append(f"{label:{wide}}  {changes[most]:+.3f} ± {errors[most]:.3f} at most, of {self.names[most]}")
+        for label, place in (("shift / sd", 0), ("variance", 1)):
+            most = int(np.argmax(np.abs(self.moved[:, place])))
+            cell = f"{self.moved[most, place]:+.3f} ± {self.moved_error[most, place]:.3f}"
+            lines.append(f"{label:{wide}}  {cell} at most, of {self.names[most]}")
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
         """Return all numbers, the outcome and the verdict as JSON can hold them."""
         numbers = asdict(self).items()
         plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in numbers}
-        return plain | {"outcome": self.outcome, "passed": self.passed, "verdict": self.verdict}
+        said = {"outcome": self.outcome, "passed": self.passed, "verdict": self.verdict, "meaning": self.meaning}
+        return plain | said | {"sd_ratio": self.sd_ratio.tolist(), "sd_ratio_error": self.sd_ratio_error.tolist()}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
@@ -211,19 +355,32 @@ class Certificate:
         arrays = {name: np.array(value) for name, value in kept.items() if isinstance(value, list) and name != "names"}
         return cls(**(kept | arrays))
 
+    @property
+    def source(self) -> str:
+        """What the numbers rest on."""
+        rows = f"all {self.rows:,} rows"
+        if self.read:
+            rows += f" (all of them at one point, {self.read:,} at the others, checked on all at some)"
+        return f"Gradients of {rows} at, and moves from, {self.points} of {self.chains} x {self.draws} draws"
+
     def __repr__(self) -> str:
         """Return verdict, table and what they rest on."""
         return (
-            f"lwa.Certificate: {self.verdict}\n{self.table()}\n"
-            f"Gradients of {self.rows:,} rows at, and moves from, {self.points} of {self.chains} x {self.draws} draws; "
-            f"R² {self.r_squared:.3f}, {self.effective_draws:.0f} effective draws. "
+            f"lwa.Certificate: {self.verdict}\n{self.meaning}\n{self.table()}\n"
+            f"{self.source}; R² {self.r_squared:.3f}, {self.effective_draws:.0f} effective draws. "
             f"±: error bars that hold at once with {CONFIDENCE:.0%}."
         )
 
 
-def to_log_scale(ratio: float, error: float) -> tuple[float, float]:
-    """Return |log ratio| and its bar, so that twice as wide and half as wide are equally far from 1."""
-    return abs(float(np.log(ratio))), float(np.log1p(error / ratio))
+def show_ratio(log_ratio: float, bar: float) -> str:
+    """Return a ratio with how far it reaches upwards."""
+    ratio = np.exp(log_ratio)
+    return f"{ratio:.2f} ± {ratio * np.expm1(bar):.2f}"
+
+
+def show(value: float, bar: float, tolerance: float, style: str = ".3f") -> str:
+    """Return a number with its bar, or that it was not measured."""
+    return NOTHING if bar > NOT_MEASURED * tolerance else f"{value:{style}} ± {bar:{style.lstrip('+')}}"
 
 
 def standard_errors_per_bar(quantities: int) -> float:

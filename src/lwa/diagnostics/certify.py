@@ -8,26 +8,25 @@ from numpy.typing import NDArray
 from lwa.backend.xla import full_precision
 from lwa.data.data import Data, lay_out
 from lwa.data.lead_in import extend_lead_in
-from lwa.diagnostics.autocorrelation import effective_draws
-from lwa.diagnostics.certificate import RESOLUTION, Certificate, standard_errors_per_bar
+from lwa.diagnostics.certificate import Certificate
 from lwa.diagnostics.draws import Spread, arrange_chains, choose_points, collect_draws, measure_spread
 from lwa.diagnostics.gradients import score_places, spread_evenly
-from lwa.diagnostics.stein import Effects, Evidence, fit_gradients, measure_effects, measure_worst_directions
-from lwa.diagnostics.transitions import ExactMoves, draw_proposals, measure_transition, score_moves
+from lwa.diagnostics.measure import RowsRead, build_certificate
+from lwa.diagnostics.some_rows import Known, estimate_scores, expand_at_mean, is_worthwhile
+from lwa.diagnostics.stein import Evidence
+from lwa.diagnostics.transitions import draw_proposals, score_moves
 from lwa.executors import Executor
 from lwa.executors.executor import require_executor
-from lwa.models.check import label_entries
 from lwa.models.likelihood import Places
 from lwa.models.model import Model, Unbound, require_model
 from lwa.user.progress import Display
 
 MOST_STARTS = 500
 """Draws from which exact moves start, a second opinion: more parameters need more gradients, but no more moves."""
-MORE_TIMES_POINTS, MOST_POINTS = 4, 6000
-"""Gradients of a second pass: this many times those of the first, or up to `MOST_POINTS` if the first bars are long."""
+MORE_TIMES_POINTS, MOST_POINTS, MARGIN = 4, 6000, 1.2
+"""Gradients of a second look: this many times those of the first, or as many as bars ask for, with a margin."""
 
 
-@full_precision()
 def certify(
     model: Model | Unbound,
     data: object,
@@ -79,81 +78,67 @@ def certify(
     >>> lwa.certify(model, y, {"theta": draws + 0.2 / np.sqrt(1000)}, progress=False).passed
     False
     """
+    layout = lay_out_for(model, data, progress=progress, executor=executor)
+    return certify_layout(layout, collect_draws(layout.given, idata), None, points=points, progress=progress)
+
+
+@full_precision()
+def lay_out_for(model: Model | Unbound, data: object, *, progress: bool, executor: Executor | None) -> Data:
+    """Return the model bound to its data."""
     require_model(model)
     require_executor(executor)
-    layout = lay_out(model, data, progress, executor)
-    model = layout.given
-    draws = arrange_chains(collect_draws(model, idata))
+    return lay_out(model, data, progress, executor)
+
+
+@full_precision()
+def certify_layout(
+    layout: Data, draws: Float64[np.ndarray, "chains draws d"], known: Known | None, *, points: int | None,
+    progress: bool,
+) -> Certificate:  # fmt: skip
+    """Judge draws of a model bound to its data; `known` is what the run that made them knows of all rows."""
+    draws = arrange_chains(draws)
     where = choose_points(draws, points)
-    spread = measure_spread(model, draws)
+    spread = measure_spread(layout.given, draws)
     with Display(progress) as display, jax.enable_x64(True):
         if layout.ordered:
             layout, _ = extend_lead_in(layout, *spread)
-        found = judge(layout, draws, where, spread, display)
+        if not is_worthwhile(layout):
+            known = None
+        elif known is None:
+            known = expand_at_mean(layout, spread.mean)
+        found, known = judge(layout, draws, where, spread, known, display)
         more = min(count_gradients(found), int(found.effective_draws))
-        if points is None and found.outcome == "warn" and more >= 2 * len(where):
+        if points is None and found.outcome == "warn" and more > len(where):
             display.say(f"{len(where)} gradients are too few to decide. A second pass takes {more}.")
-            found = judge(layout, draws, choose_points(draws, more), spread, display)
+            found, _ = judge(layout, draws, choose_points(draws, more), spread, known, display)
     return found
 
 
 def count_gradients(found: Certificate) -> int:
-    """Return how many gradients would make bars short enough: they fall like 1/√points, and half as many more."""
-    vague = [(one.bar / (RESOLUTION * one.tolerance)) ** 2 for one in found.findings if one.unclear]
-    asked = int(1.5 * max(vague, default=0.0) * found.points)
-    return max(MORE_TIMES_POINTS * found.points, min(asked, MOST_POINTS))
+    """Return how many gradients would make bars short enough; no more than there are if these are not the cause."""
+    if any(finding.off for finding in found.findings):  # it may be chance
+        return MORE_TIMES_POINTS * found.points
+    if found.lacking_points <= 1.0:
+        return found.points
+    return int(min(max(MORE_TIMES_POINTS, MARGIN * found.lacking_points) * found.points, MOST_POINTS))
 
 
 def judge(
-    layout: Data,
-    draws: Float64[np.ndarray, "chains draws d"],
-    where: NDArray[np.int64],
-    spread: Spread,
-    display: Display,
-) -> Certificate:
-    """Make one pass, with gradients at the draws at positions `where`, and return the certificate."""
+    layout: Data, draws: Float64[np.ndarray, "chains draws d"], where: NDArray[np.int64], spread: Spread,
+    known: Known | None, display: Display,
+) -> tuple[Certificate, Known | None]:  # fmt: skip
+    """Take gradients at the draws at positions `where`; return the certificate, and `known` if it was enough."""
     d, factor = len(spread.mean), spread.factor
     scored = draws.reshape(-1, d)[where]
     begun = spread_evenly(len(where), min(len(where), MOST_STARTS))
     ends = draw_proposals(len(begun), d)
     places = Places(scored, scored[begun] if len(begun) < len(where) else scored[:0], spread.mean + ends @ factor.T)
-    scores = score_places(layout, places, factor, display)
+    estimate = None if known is None else estimate_scores(layout, known, places, factor, display)
+    scores = score_places(layout, places, factor, display) if estimate is None else estimate.scores
     white = np.linalg.solve(factor, (draws - spread.mean).reshape(-1, d).T).T
-    evidence = Evidence(white.reshape(draws.shape), white[where], scores.gradient @ factor)
+    noise = None if estimate is None else estimate.noise @ factor
+    evidence = Evidence(white.reshape(draws.shape), white[where], scores.gradient @ factor, noise)
     tried = score_moves(white[where][begun], ends, scores.log_density, scores.proposed)
-    return build_certificate(layout.given, evidence, tried, where=where, spread=spread, rows=len(layout))
-
-
-def build_certificate(
-    model: Model, evidence: Evidence, tried: ExactMoves, *, where: NDArray[np.int64], spread: Spread, rows: int
-) -> Certificate:
-    """Measure along the parameters and along the worst directions, in the coordinates z of θ = mean + factor z."""
-    mean, factor = spread
-    chains, draws, _ = evidence.draws.shape
-    odd = where // draws % 2  # whether a point is of an odd chain
-    halves = [Evidence(evidence.draws[i::2], evidence.points[odd == i], evidence.gradients[odd == i]) for i in (0, 1)]
-    plainly, worst = measure_effects(evidence, factor.T), measure_worst_directions(*halves)
-    fit = fit_gradients(evidence)[1]
-    sd = np.sqrt(((factor @ fit.covariance) * factor).sum(1))
-    change = measure_transition(tried, evidence.draws, factor.T)
-    standard_errors = standard_errors_per_bar(5 * model.dimension + 2)
-    shift_bar, width_bar = find_error_bars(plainly, standard_errors)
-    worst_shift_bar, worst_width_bar = find_error_bars(worst, standard_errors)
-    ratio, eigenvalues = np.exp(plainly.log_ratio), np.exp(2 * worst.log_ratio[1:])
-    return Certificate(
-        names=label_entries(model), mean=mean + factor @ fit.mean, sd=sd, shift=plainly.shift, shift_error=shift_bar,
-        sd_ratio=ratio, sd_ratio_error=ratio * np.expm1(width_bar), overall_shift=max(0.0, float(worst.shift[0])),
-        overall_shift_error=float(worst_shift_bar[0]), eigenvalues=eigenvalues,
-        eigenvalues_error=eigenvalues * np.expm1(2 * worst_width_bar[1:]), moved=change.moved / sd,
-        moved_error=standard_errors * change.moved_error / sd, widened=change.widened,
-        widened_error=standard_errors * change.widened_error, total_variation=change.rejected,
-        total_variation_error=standard_errors * change.rejected_error, r_squared=fit.explained,
-        effective_draws=float(effective_draws(evidence.draws).min()), chains=chains, draws=draws,
-        points=len(evidence.points), rows=rows,
-    )  # fmt: skip
-
-
-def find_error_bars(found: Effects, standard_errors: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the error bars of shifts and of log ratios."""
-    shift = standard_errors * found.shift_error + found.shift_doubt
-    return shift, standard_errors * found.log_ratio_error + found.log_ratio_doubt
+    rows = RowsRead(len(layout), 0 if estimate is None else estimate.read)
+    found = build_certificate(layout.given, evidence, tried, where=where, spread=spread, rows=rows)
+    return found, None if estimate is None else known

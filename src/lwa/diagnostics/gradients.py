@@ -35,14 +35,19 @@ def spread_evenly(of: int, count: int) -> NDArray[np.int64]:
     return np.linspace(0, of - 1, count).astype(np.int64)
 
 
-def score_places(layout: Data, places: NumpyPlaces, factor: NDArray[np.float64], display: Display) -> NumpyScores:
+def score_places(
+    layout: Data, places: NumpyPlaces, factor: NDArray[np.float64], display: Display,
+    precision: FloatType | None = None,
+) -> NumpyScores:  # fmt: skip
     """Return ∇log π at the points, and log π at starts and proposals, which may be infinite or NaN.
 
-    F, `factor`, is the factor of the draws' covariance: gradients times F are in units of their own spread.
+    F, `factor`, is the factor of the draws' covariance: gradients times F are in units of their own spread. Rows are
+    scored in the precision that this needs, or in a given one.
     """
     model, rows = layout.model, layout.full
     likelihood = find_likelihood(model)
-    precision = choose_score_precision(model, rows, places, factor)
+    if precision is None:
+        precision = choose_score_precision(model, rows, places, factor)
     prior = likelihood.score_prior(places)
     require_finite_scores(model, places, prior, "log_prior")
     if count_unit_rows(rows) == 1:

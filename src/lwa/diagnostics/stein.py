@@ -1,10 +1,17 @@
-"""What gradients of log π at some draws show of the mean and covariance of π, and how far the draws are from these.
+"""What gradients of log π at some draws show of how far all draws are from π.
 
-Let g = ∇log π. For every π that vanishes at infinity, E_π[g] = 0 and E_π[g (θ - Eθ)ᵀ] = -I (Stein). So if the draws
-come from π, the regression of g on θ has the slope -Cov_π(θ)⁻¹ and its root at E_π[θ], Gaussian or not: exact draws
-show no effect. If they do not, and π is Gaussian, g is exactly linear: the regression finds π's own precision and mean
-whatever the draws' law and with no noise at all. In between, the fit depends on where the points lie. So it is repeated
-with weights that move the points' mean and covariance to those found for π, and the change counts as uncertainty.
+Let u be the slope of log π along a contrast, in units of π, and y a draw along it. For each quantity of `shapes`
+
+    E_q[f(y)] + E_q[φ(y) (u + y)]
+
+is 0 if the draws q are draws of π, whatever π is (Stein), and E_q[f] - E_π[f] if π is Gaussian, whatever q is. In
+between it is both to first order. The first mean is over all draws, the second over the points with gradients: near a
+Gaussian u + y is small, so that a few hundred of them do.
+
+The Gaussian that stands for π, its mean μ and precision H, comes from the regression of the gradients on θ: it is π
+itself if π is Gaussian, and found with no noise. If a straight line explains less than half of the gradients, as
+between two modes, the draws' own mean and covariance stand for it: the identity holds in the units of any Gaussian, and
+nothing is divided by what is mostly noise.
 
 In all functions the draws have mean 0 and covariance I. Effects are measured along contrasts: a parameter is one, and
 so are the directions in which draws and π differ the most.
@@ -14,145 +21,119 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
+from numpy.typing import NDArray
 
-from lwa.diagnostics.autocorrelation import standard_error_of_mean
+from lwa.diagnostics.autocorrelation import SCARCE_DRAWS, effective_draws, standard_error_of_mean
+from lwa.diagnostics.shapes import QUANTITIES, evaluate_partners, evaluate_tests, find_ends
 
-REWEIGHTINGS = 3
-"""Times the weights follow the fit: each changes effects by a fiftieth of the one before (logistic), or a seventh
-(8 Poisson counts), and the third by 0.003 sd at most."""
-LEAST_SHARE_KEPT, LEAST_POINTS_PER_COEFFICIENT = 0.1, 4
-"""Points that weights must leave, as an effective share of all and per coefficient: a few points must never decide."""
-WIDEST_VARIANCE = 100.0
-"""Largest variance claimed for π, in units of the draws'. Beyond it, or if log π bends upward, the draws see no end."""
+EXPLAINED = 0.5
+"""R² below which the regression says nothing of π."""
+NEAR_GAUSSIAN = 0.9
+"""R² below which π may have heavy tails: then draws beyond three sds count less in the variance too."""
+FLATTEST = 0.01
+"""Smallest curvature of π believed, in units of the draws' own. Below it the draws see no end of π."""
 
 
 class Evidence(NamedTuple):
-    """Draws, and points among them with the gradients there."""
+    """Draws, points among them with the gradients there, and gradients from each of several batches of rows.
+
+    `noise` is each batch's gradient less their mean; it has no batches if the gradients are those of all rows.
+    """
 
     draws: Float64[np.ndarray, "chains draws d"]
     points: Float64[np.ndarray, "M d"]
     gradients: Float64[np.ndarray, "M d"]
+    noise: Float64[np.ndarray, "B M d"] | None = None
 
 
-class Fit(NamedTuple):
-    """The mean and precision of π by the regression of g on θ, and what each point contributes."""
+class Frame(NamedTuple):
+    """The Gaussian that stands for π, and R² of the gradients about a straight line."""
 
     mean: Float64[np.ndarray, " d"]  # μ
     precision: Float64[np.ndarray, "d d"]  # H
     covariance: Float64[np.ndarray, "d d"]  # H⁻¹
-    residuals: Float64[np.ndarray, "M d"]  # r = g + H (θ - μ), with H before it was made positive definite
-    on_mean: Float64[np.ndarray, " M"]  # how much H⁻¹ r of each point moves μ
-    on_slope: Float64[np.ndarray, "M d"]  # how much r of each point moves the slope: (Σ w x xᵀ)⁻¹ w x
-    explained: float  # R² of g, in units of π's precision
+    explained: float
 
 
 class Effects(NamedTuple):
-    """Along each contrast: the shift of the draws in sds of π, and log(sd of the draws / sd of π)."""
+    """Along each contrast and for each quantity: E_q[f] - E_π[f], and its standard errors by where they come from."""
 
-    shift: Float64[np.ndarray, " k"]
-    log_ratio: Float64[np.ndarray, " k"]
-    shift_error: Float64[np.ndarray, " k"]  # standard errors: Monte Carlo of the draws, and of the regression
-    log_ratio_error: Float64[np.ndarray, " k"]
-    shift_doubt: Float64[np.ndarray, " k"]  # what fitting nearer to π changed
-    log_ratio_doubt: Float64[np.ndarray, " k"]
+    size: Float64[np.ndarray, "k q"]
+    of_draws: Float64[np.ndarray, "k q"]  # Monte Carlo error of all draws
+    of_points: Float64[np.ndarray, "k q"]  # gradients at some draws stand for those at all
+    of_rows: Float64[np.ndarray, "k q"]  # some rows stand for all rows
+    scale: Float64[np.ndarray, " k"]  # sd of the Gaussian that stands for π
+    own_shift: Float64[np.ndarray, " k"]  # square of the shift between it and the draws, in its sds
+
+    @property
+    def error(self) -> Float64[np.ndarray, "k q"]:
+        """Standard errors in all."""
+        return np.sqrt(self.of_draws**2 + self.of_points**2 + self.of_rows**2)
 
 
-def regress(
-    points: Float64[np.ndarray, "M d"], gradients: Float64[np.ndarray, "M d"], weights: Float64[np.ndarray, " M"]
-) -> Fit:
-    """Fit g = -H (θ - μ) + r by weighted least squares, with H symmetric and positive definite."""
-    M, d = points.shape
-    centre, level = weights @ points, weights @ gradients
+def find_frame(evidence: Evidence) -> Frame:
+    """Fit g = -H (θ - μ) by least squares, with H symmetric; if that explains little, return that of the draws."""
+    points, gradients = evidence.points, evidence.gradients
+    d = points.shape[1]
+    centre, level = points.mean(0), gradients.mean(0)
     x, y = points - centre, gradients - level
-    spread = (x * weights[:, None]).T @ x
-    slope = np.linalg.solve(spread, (x * weights[:, None]).T @ y)
+    slope = np.linalg.lstsq(x, y, rcond=None)[0]
     slope = (slope + slope.T) / 2
+    explained = float(1.0 - ((y - x @ slope) ** 2).sum() / max((y**2).sum(), 1e-300))
     bend, axes = np.linalg.eigh(-slope)
-    bend = np.maximum(bend, 1.0 / WIDEST_VARIANCE)
-    precision, covariance = (axes * bend) @ axes.T, (axes / bend) @ axes.T
-    mean = centre + covariance @ level
-    residuals = y - x @ slope
-    lever = x @ np.linalg.inv(spread)
-    used = effective_number(weights)
-    influence = M * weights * np.sqrt(used / (used - d - 1))  # residuals of fitted points are smaller than errors
-    left, there = (weights @ ((part @ covariance) * part).sum(1) for part in (residuals, y))
-    return Fit(
-        mean=mean, precision=precision, covariance=covariance, residuals=residuals,
-        on_mean=influence * (1.0 + lever @ (mean - centre)), on_slope=influence[:, None] * lever,
-        explained=float(1.0 - left / there),
-    )  # fmt: skip
+    if explained < EXPLAINED or bend[0] < FLATTEST:
+        return Frame(np.zeros(d), np.eye(d), np.eye(d), explained)
+    covariance = (axes / bend) @ axes.T
+    return Frame(centre + covariance @ level, (axes * bend) @ axes.T, covariance, explained)
 
 
-def weigh_towards(fit: Fit, points: Float64[np.ndarray, "M d"]) -> Float64[np.ndarray, " M"]:
-    """Return weights that move standard normal points towards N(μ, H⁻¹), as far as enough of them are left."""
-    M, d = points.shape
-    away, enough = points - fit.mean, max(LEAST_SHARE_KEPT * M, LEAST_POINTS_PER_COEFFICIENT * (d + 1))
-    log_weight = 0.5 * (points**2).sum(1) - 0.5 * ((away @ fit.precision) * away).sum(1)
-    for power in 0.8 ** np.arange(40):
-        weights = np.exp((log_weight - log_weight.max()) * power)
-        weights /= weights.sum()
-        if effective_number(weights) >= enough:
-            return weights
-    return np.full(M, 1.0 / M)
+def measure_effects(
+    evidence: Evidence, contrasts: Float64[np.ndarray, "d k"], frame: Frame, *, quantities: int = len(QUANTITIES)
+) -> Effects:
+    """Return by how much draws and π differ along each contrast, in all quantities or the first of them."""
+    along = frame.covariance @ contrasts
+    scale = np.sqrt((contrasts * along).sum(0))
+    y = (evidence.draws - frame.mean) @ contrasts / scale
+    at_points = (evidence.points - frame.mean) @ contrasts / scale
+    residuals = evidence.gradients @ along / scale + at_points  # u + y
+    found = np.zeros((4, len(scale), quantities))
+    for j in range(len(scale)):
+        ends = find_ends(y[..., j].ravel(), bounded=frame.explained < NEAR_GAUSSIAN)
+        tests = evaluate_tests(y[..., j], ends, quantities)
+        partners = evaluate_partners(at_points[:, j], ends, quantities)
+        pulled = partners * residuals[:, j, None]
+        # In the order of chains and draws, so that errors of neighbouring points may be alike.
+        found[:3, j] = tests.mean((0, 1)) + pulled.mean(0), find_own_errors(tests), standard_error_of_mean(pulled[None])
+        if evidence.noise is not None:
+            batches = (evidence.noise @ along[:, j] / scale[j]) @ partners / len(partners)
+            found[3, j] = batches.std(0, ddof=1) / np.sqrt(len(batches))
+    own = y.mean((0, 1)) ** 2
+    return Effects(found[0], found[1], found[2], found[3], scale, own)
 
 
-def effective_number(weights: Float64[np.ndarray, " M"]) -> float:
-    """Return how many equal weights are worth as much as these, which add up to 1."""
-    return float(1.0 / (weights**2).sum())
+def find_own_errors(tests: Float64[np.ndarray, "chains draws q"]) -> Float64[np.ndarray, " q"]:
+    """Return the Monte Carlo error of the mean of each f over all draws.
 
-
-def fit_gradients(evidence: Evidence) -> tuple[Fit, Fit]:
-    """Return the regression at the points as they are, and the one with weights that move them nearer to π."""
-    even = np.full(len(evidence.points), 1.0 / len(evidence.points))
-    plain = nearer = regress(evidence.points, evidence.gradients, even)
-    for _ in range(REWEIGHTINGS):
-        nearer = regress(evidence.points, evidence.gradients, weigh_towards(nearer, evidence.points))
-    return plain, nearer
-
-
-def measure_effects(evidence: Evidence, contrasts: Float64[np.ndarray, "d k"]) -> Effects:
-    """Return shift and width of the draws against π along each contrast."""
-    plain, fit = fit_gradients(evidence)
-    mean = evidence.draws.mean((0, 1))
-    values = (evidence.draws - mean) @ contrasts
-    variance = (values**2).mean((0, 1))
-
-    def compare_with(fit: Fit) -> tuple[Float64[np.ndarray, " k"], ...]:
-        scale = np.sqrt(((contrasts.T @ fit.covariance) * contrasts.T).sum(1))
-        return scale, (mean - fit.mean) @ contrasts / scale, 0.5 * np.log(variance) - np.log(scale)
-
-    scale, shift, log_ratio = compare_with(fit)
-    _, plain_shift, plain_log_ratio = compare_with(plain)
-    along = fit.covariance @ contrasts
-    pulled = fit.residuals @ along
-    # In the order of chains and draws, so that errors of neighbours may be alike.
-    root_error = standard_error_of_mean((pulled * fit.on_mean[:, None])[None]) / scale
-    # On the log scale a precision p ± e reaches up to log(1 + e/p) from log p, which is much less than e/p if p is
-    # near zero: draws whose π hardly bends are certainly too narrow, though by an uncertain factor.
-    scale_error = 0.5 * np.log1p(standard_error_of_mean((pulled * (fit.on_slope @ along))[None]) / scale**2)
-    width_error = standard_error_of_mean(values**2) / (2 * variance)
-    mean_error = standard_error_of_mean(values) / scale
-    return Effects(
-        shift=shift,
-        log_ratio=log_ratio,
-        shift_error=np.sqrt(mean_error**2 + root_error**2 + (shift * scale_error) ** 2),
-        log_ratio_error=np.hypot(width_error, scale_error),
-        shift_doubt=np.abs(shift - plain_shift),
-        log_ratio_doubt=np.abs(log_ratio - plain_log_ratio),
-    )
-
-
-def find_worst_directions(evidence: Evidence) -> Float64[np.ndarray, "d d+1"]:
-    """Return contrasts, one per column: first HΔ, along which the shift √(ΔᵀHΔ) is largest, then those of eigen-widths.
-
-    The latter, c with Σ c = λ H⁻¹ c, are the eigenvectors of H^½ Σ H^½ in other coordinates; λ increases.
+    Draws are worth no more for any f than for their mean: with few of them, a share of them only seems to be known.
     """
-    fit = fit_gradients(evidence)[1]
+    worth = effective_draws(tests)
+    worth = np.fmin(worth, worth[0])
+    error = tests.std((0, 1)) / np.sqrt(worth) * (1.0 + SCARCE_DRAWS / worth)
+    return np.where(np.isnan(worth), 0.0, error)
+
+
+def find_worst_directions(evidence: Evidence, frame: Frame) -> Float64[np.ndarray, "d d+1"]:
+    """Return contrasts, one per column: first that along which the shift is largest, then those of extreme widths.
+
+    With Δ the difference of the means the first is HΔ, along which √(ΔᵀHΔ) is found. The others, c with Σ c = λ H⁻¹ c,
+    are the eigenvectors of H^½ Σ H^½ in other coordinates; λ increases.
+    """
     mean = evidence.draws.mean((0, 1))
     flat = (evidence.draws - mean).reshape(-1, len(mean))
-    root = np.linalg.cholesky(fit.precision)  # H = R Rᵀ
+    pulled = evidence.gradients + (evidence.points - frame.mean) @ frame.precision
+    root = np.linalg.cholesky(frame.precision)  # H = R Rᵀ
     _, axes = np.linalg.eigh(root.T @ (flat.T @ flat / len(flat)) @ root)
-    return np.column_stack([fit.precision @ (mean - fit.mean), root @ axes])
+    return np.column_stack([frame.precision @ (mean - frame.mean) - pulled.mean(0), root @ axes])
 
 
 def measure_worst_directions(one: Evidence, other: Evidence) -> Effects:
@@ -161,8 +142,24 @@ def measure_worst_directions(one: Evidence, other: Evidence) -> Effects:
     The largest of d noisy eigenvalues is large even if all are 1, by 2√(d / draws). A direction that was found
     on the other half is not chosen for its noise, so its effect is unbiased.
     """
-    there = (measure_effects(other, find_worst_directions(one)), measure_effects(one, find_worst_directions(other)))
-    mean = {name: (getattr(there[0], name) + getattr(there[1], name)) / 2 for name in Effects._fields}
-    for name in ("shift_error", "log_ratio_error"):
-        mean[name] = np.hypot(getattr(there[0], name), getattr(there[1], name)) / 2
-    return Effects(**mean)
+    frames = find_frame(one), find_frame(other)
+    there = [
+        measure_effects(other, find_worst_directions(one, frames[0]), frames[1], quantities=2),
+        measure_effects(one, find_worst_directions(other, frames[1]), frames[0], quantities=2),
+    ]
+    means = {name: (getattr(there[0], name) + getattr(there[1], name)) / 2 for name in ("size", "scale", "own_shift")}
+    errors = ("of_draws", "of_points", "of_rows")
+    return Effects(**means, **{name: np.hypot(*(getattr(half, name) for half in there)) / 2 for name in errors})
+
+
+def read_log_width(found: Effects, standard_errors: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return log(sd of the draws / sd of π) along each contrast, and its bar.
+
+    f of the variance is about the mean of the Gaussian that stands for π, so that the square of the shift comes off.
+    The bar reaches as far towards 0 as the error allows: draws may be certainly too narrow, by an uncertain factor.
+    """
+    share = 1.0 + found.size[:, 1] - found.own_shift
+    reach = standard_errors * found.error[:, 1]
+    share = np.maximum(share, FLATTEST)
+    nearer = np.where(share < 1.0, share + reach, np.maximum(share - reach, FLATTEST))
+    return 0.5 * np.log(share), 0.5 * np.abs(np.log(nearer / share))

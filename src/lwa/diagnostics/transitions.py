@@ -9,9 +9,9 @@ every f; if they do not, the move takes them nearer to π, and the means of some
 staying is TV(π⊗G, G⊗π) for draws of π, which is at least TV(π, G).
 
 α needs π only at the draws and at the proposals, and each of the former may move to each of the latter: M² moves for
-the price of M. Also, G and the draws agree in mean and variance, so that E[D] = 0 for f = θ_j and f = (θ_j - mean)² but
-for the Monte Carlo error of all draws, which are many more than M. So E[α D] / E[α], the mean over accepted moves, is
-estimated by the mean of (α/ᾱ - 1) D, whose noise vanishes if all moves are accepted.
+the price of M. Also, E[D] is known, the mean of f under G less that over all draws, which are many more than M. So
+E[α D] / E[α], the mean over accepted moves, is estimated by E[D] plus the mean of (α/ᾱ - 1) D, whose noise vanishes if
+all moves are accepted. The f are those of `shapes`, whose mean under G is 0.
 
 In all functions the draws have mean 0 and covariance I.
 """
@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from lwa.diagnostics.autocorrelation import standard_error_of_mean
+from lwa.diagnostics.shapes import QUANTITIES, evaluate_tests, find_ends
 
 PROPOSAL_SEED = 1503_04178
 """Seed of the proposals, fixed so that a certificate can be repeated. No user is likely to choose it: draws made with
@@ -40,12 +41,10 @@ class ExactMoves(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """By how much an accepted move changes the draws along each contrast, with standard errors."""
+    """By how much an accepted move changes the mean of each f along each contrast, with standard errors."""
 
-    moved: Float64[np.ndarray, " k"]  # change of the mean, in the units of the contrasts
-    moved_error: Float64[np.ndarray, " k"]
-    widened: Float64[np.ndarray, " k"]  # change of the mean square around the draws' own mean, over their variance
-    widened_error: Float64[np.ndarray, " k"]
+    change: Float64[np.ndarray, "k 5"]
+    error: Float64[np.ndarray, "k 5"]
     rejected: float  # 1 - ᾱ
     rejected_error: float
 
@@ -79,17 +78,16 @@ def measure_transition(
     tried: ExactMoves, draws: Float64[np.ndarray, "chains draws d"], contrasts: Float64[np.ndarray, "d k"]
 ) -> Transition:
     """Return what the moves change along each contrast; `draws` are all draws, not only the starts."""
-    starts, ends, everywhere = (places @ contrasts for places in (tried.starts, tried.ends, draws))
-    moved, moved_error = measure_change(tried.accepted, starts, ends, everywhere)
-    variance = (contrasts**2).sum(0)
-    squares = (values**2 / variance for values in (starts, ends, everywhere))
-    widened, widened_error = measure_change(tried.accepted, *squares)
+    scale = np.sqrt((contrasts**2).sum(0))
+    starts, ends, everywhere = (places @ contrasts / scale for places in (tried.starts, tried.ends, draws))
+    change, error = np.zeros((2, len(scale), len(QUANTITIES)))
+    for j in range(len(scale)):
+        limits = find_ends(everywhere[..., j].ravel(), bounded=True)
+        here, there, all_over = (evaluate_tests(values[..., j], limits) for values in (starts, ends, everywhere))
+        change[j], error[j] = measure_change(tried.accepted, here, there, all_over)
     rejected = 1.0 - tried.accepted
-    error = standard_error_over_pairs(rejected.mean(1)[:, None], rejected.mean(0)[:, None])
-    return Transition(
-        moved=moved, moved_error=moved_error, widened=widened, widened_error=widened_error,
-        rejected=float(rejected.mean()), rejected_error=float(error[0]),
-    )  # fmt: skip
+    of_rejected = standard_error_over_pairs(rejected.mean(1)[:, None], rejected.mean(0)[:, None])
+    return Transition(change, error, float(rejected.mean()), float(of_rejected[0]))
 
 
 def measure_change(
@@ -98,14 +96,14 @@ def measure_change(
     ends: Float64[np.ndarray, "K k"],
     everywhere: Float64[np.ndarray, "chains draws k"],
 ) -> tuple[Float64[np.ndarray, " k"], Float64[np.ndarray, " k"]]:
-    """Return E[α D] / E[α] and its standard error, for k functions f with equal means over G and over all draws.
+    """Return E[α D] / E[α] and its standard error, for k functions f whose mean under G is 0.
 
     `accepted` holds α of each move; `starts`, `ends` and `everywhere` hold f at the starts, the ends and all draws.
     """
     M, K = accepted.shape
     share = accepted / max(accepted.mean(), 1.0 / M)  # α/ᾱ; if hardly any move is accepted, as if one in M were
     leaving, arriving = share.mean(1)[:, None], share.mean(0)[:, None]
-    found = ((arriving - 1.0) * ends).mean(0) - ((leaving - 1.0) * starts).mean(0)
+    found = ((arriving - 1.0) * ends).mean(0) - ((leaving - 1.0) * starts).mean(0) - everywhere.mean((0, 1))
     # How each start and each end moves the estimate: (α/ᾱ) (D - found) - D, averaged over its pairs.
     of_starts = share @ ends / K - leaving * (starts + found) + starts
     of_ends = arriving * (ends - found) - share.T @ starts / M - ends

@@ -255,6 +255,16 @@ class JaxLikelihood:
             done = add_block(self.model, total, cast, *fill_up(batch, size, precision))
             return jax.block_until_ready(done)  # type: ignore[no-untyped-call]  # blocks must not queue up in memory
 
+    def score_beyond_second_order(
+        self, theta: Vector, away: Vectors, batch: PyTree, counts: RowNumbers, size: int
+    ) -> tuple[RowNumbers, Vectors]:
+        """Return Σ c_k T_k(δ) over at most `size` rows and its gradient, for each δ in `away`."""
+        columns, own = fill_up(batch, size, np.float64)
+        filled = np.zeros(size)
+        filled[own] = counts
+        values, gradients = score_beyond_second_order(self.model, theta, away, columns, filled)
+        return np.asarray(values), np.asarray(gradients)
+
     def identify(self, one: PyTree) -> str:
         """Return a fingerprint of the program that the model is, with its constants."""
 
@@ -400,20 +410,34 @@ def step_derivatives(model: Model, theta: Array, units: Stretch, *, curvature: b
 
 
 @partial(jax.jit, static_argnames=("model",))
-def add_block(model: Model, total: JaxScores, places: Places[Array], columns: Columns, mask: Array) -> JaxScores:
-    """Return `total` and what one block of rows adds to it; `mask` is False for rows that only fill the block up."""
+def add_block(model: Model, total: JaxScores, places: Places[Array], columns: Columns, counted: Array) -> JaxScores:
+    """Return `total` and what one block of rows adds to it; `counted` is False, or 0, for rows that only fill it up."""
     if model.predictors is not None:
         rows = to_rows(columns)
-        values = partial(predictors.sum_values, model.predictors, rows=rows, counted=mask)
-        slopes = partial(predictors.sum_gradients, model.predictors, rows=rows, counted=mask)
+        values = partial(predictors.sum_values, model.predictors, rows=rows, counted=counted)
+        slopes = partial(predictors.sum_gradients, model.predictors, rows=rows, counted=counted)
         found = ScoreSums(values(places.begun), slopes(places.points).astype(jnp.float64), values(places.proposals))
         return jax.tree.map(jnp.add, total, found)
 
     def value(theta: Array) -> Array:
         # Rows are added up in float64: log ratios are small differences of such sums.
-        return jnp.where(mask, model.log_likelihood_at(theta, columns), 0.0).sum(dtype=jnp.float64)
+        return predictors.count_terms(model.log_likelihood_at(theta, columns), counted).sum(dtype=jnp.float64)
 
     return jax.tree.map(jnp.add, total, score_at(value, places))
+
+
+@partial(jax.jit, static_argnames=("model",))
+def score_beyond_second_order(
+    model: Model, theta: Array, away: Array, columns: Columns, counts: Array
+) -> tuple[Array, Array]:
+    """Return Σ c_k T_k(δ) and its gradient, for each δ in `away`: ℓ_k(θ+δ) less its expansion to second order at θ."""
+    here = block_sums(model, theta, columns, counts)
+    none = away[:0]
+    zero = ScoreSums(jnp.zeros(len(away)), jnp.zeros(away.shape), jnp.zeros(0))
+    there = add_block(model, zero, Places(theta + away, none, none), columns, counts)
+    bent = away @ here.curvature
+    values = there.log_density - here.value - away @ here.gradient + 0.5 * (bent * away).sum(1)
+    return values, there.gradient - here.gradient + bent
 
 
 @partial(jax.jit, static_argnames=("model",))

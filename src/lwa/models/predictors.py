@@ -69,10 +69,17 @@ def expand_terms(predictors: Predictors, theta: Array, away: Array, rows: PyTree
     return jnp.concatenate([(terms(z + along) - even - slope).T, (terms(z - along) - even + slope).T])
 
 
+def count_terms(terms: Array, counted: Array) -> Array:
+    """Return terms that count so many times, or as often as `counted` is true: once or never, whatever they are."""
+    if counted.dtype == bool:
+        return jnp.where(counted, terms, 0.0)
+    return jnp.where(counted > 0, counted * terms, 0.0)
+
+
 def sum_values(predictors: Predictors, thetas: Array, *, rows: PyTree, counted: Array) -> Array:
     """Return Σ ℓ_k at many θ, `(M,)`, over the rows that are counted, in float64."""
     z, wide = lay_side_by_side(predictors, thetas, rows)
-    return jnp.where(counted[:, None], predictors.terms(z, wide), 0.0).sum(0, dtype=jnp.float64)
+    return count_terms(predictors.terms(z, wide), counted[:, None]).sum(0, dtype=jnp.float64)
 
 
 def sum_gradients(predictors: Predictors, thetas: Array, *, rows: PyTree, counted: Array) -> Array:
@@ -80,7 +87,7 @@ def sum_gradients(predictors: Predictors, thetas: Array, *, rows: PyTree, counte
     z, wide = lay_side_by_side(predictors, thetas, rows)
 
     def total(z: Array) -> Array:
-        return jnp.where(counted[:, None], predictors.terms(z, wide), 0.0).sum()
+        return count_terms(predictors.terms(z, wide), counted[:, None]).sum()
 
     _, pull = jax.vjp(lambda thetas: predictors.at(thetas, rows), thetas.T)
     return pull(jax.grad(total)(z))[0].T

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lwa.data.data import Data
     from lwa.diagnostics.certificate import Certificate
     from lwa.diagnostics.running import RunningSummary
+    from lwa.diagnostics.some_rows import Known
     from lwa.diagnostics.table import Table
     from lwa.executors import Executor
     from lwa.models.model import Model
@@ -52,6 +53,7 @@ class Origin(NamedTuple):
     model: "Model"
     rows: "Data"
     polish: Polish
+    known: "Known | None" = None  # what the run knows of all rows
 
 
 class Home(NamedTuple):
@@ -213,10 +215,12 @@ class Result:
         """
         if self.origin is None:
             raise InputError("A saved run keeps no model and no data. Pass them: lwa.certify(model, data, fit).")
-        from lwa.diagnostics.certify import certify
+        from lwa.diagnostics.certify import certify_layout, lay_out_for
+        from lwa.diagnostics.draws import collect_draws
 
-        model, rows = self.origin.model, self.origin.rows
-        found = certify(model, rows, self, points=points, progress=progress, executor=executor)
+        layout = lay_out_for(self.origin.model, self.origin.rows, progress=progress, executor=executor)
+        draws = collect_draws(layout.given, self)
+        found = certify_layout(layout, draws, self.origin.known, points=points, progress=progress)
         self._keep("certificate", found.as_dict())
         return found
 

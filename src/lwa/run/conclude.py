@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lwa.diagnostics.some_rows import Known
 from lwa.diagnostics.table import name_scalars
 from lwa.engine.problem import Problem
 from lwa.engine.recorder import Kept
@@ -52,9 +53,19 @@ def conclude(run: Run, outcome: Outcome, seconds: float, stages: Mapping[str, fl
         warn(str(remark), remark.advice)
     return Result(
         posterior=posterior, sample_stats=stats, attributes=attributes, dims=dims, coords=coords,
-        origin=Origin(model, run.data, Polisher(problem, outcome.tuning)), unconstrained=draws.get(UNCONSTRAINED_GROUP),
+        origin=Origin(model, run.data, Polisher(problem, outcome.tuning), find_known(run)),
+        unconstrained=draws.get(UNCONSTRAINED_GROUP),
         warmup=warmup, warmup_stats=warmup_stats, running=outcome.running,
     )  # fmt: skip
+
+
+def find_known(run: Run) -> Known | None:
+    """Return what a certificate can take over: all rows at θ̂, and how rows were drawn if they were not alike."""
+    reference = run.problem.reference
+    if reference is None or run.data.ordered:
+        return None
+    drawing = run.problem.subsets.leverage
+    return Known(reference, drawing)
 
 
 def record_versions() -> dict[str, Any]:

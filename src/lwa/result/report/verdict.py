@@ -3,7 +3,15 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.diagnostics.certificate import CONFIDENCE, TOLERATED_SHIFT, TOLERATED_WIDTH, Certificate
+from lwa.diagnostics.certificate import (
+    CONFIDENCE,
+    TOLERATED_SHIFT,
+    TOLERATED_SKEWNESS,
+    TOLERATED_TAIL,
+    TOLERATED_WIDTH,
+    Certificate,
+)
+from lwa.diagnostics.shapes import TAIL
 from lwa.result.report.data import ReportData
 from lwa.result.report.markup import Markup, build_section, build_table, fold, tag
 
@@ -22,7 +30,7 @@ def show_verdict(data: ReportData) -> Markup:
     if found is None:
         parts.append(explain_uncertified(data))
     else:
-        parts += [tag("p", found.verdict, id="verdict-words"), show_details(found)]
+        parts += [tag("p", found.verdict, id="verdict-words"), tag("p", found.meaning), show_details(found)]
     return tag("section", *parts, id="verdict", data_outcome=outcome)
 
 
@@ -39,28 +47,31 @@ def explain_uncertified(data: ReportData) -> Markup:
 
 
 def show_details(found: Certificate) -> Markup:
-    """Show the shift and sd ratio of every parameter, and mark those out of tolerance."""
-    out_of_shift = np.abs(found.shift) > TOLERATED_SHIFT
-    out_of_width = np.abs(np.log(found.sd_ratio)) > np.log(TOLERATED_WIDTH)
-    columns = (found.shift, found.shift_error, out_of_shift), (found.sd_ratio, found.sd_ratio_error, out_of_width)
+    """Show what was measured of every parameter, and mark what is out of tolerance."""
+    flags = (
+        np.abs(found.shift) > TOLERATED_SHIFT,
+        np.abs(found.log_ratio) > np.log(TOLERATED_WIDTH),
+        np.abs(found.skewness) > TOLERATED_SKEWNESS,
+        (np.abs(found.outside - TAIL) > TOLERATED_TAIL).any(1),
+    )
     cells = [
-        [
-            tag("td", f"{size[i]:.3f} ± {error[i]:.3f}", class_="flag" if out[i] else None)
-            for size, error, out in columns
-        ]
+        [tag("td", cell, class_="flag" if out[i] else None) for cell, out in zip(found.cells(i), flags, strict=True)]
         for i in range(len(found.names))
     ]
     note = (
-        f"From the gradient of the log posterior of all {found.rows:,} rows at {found.points:,} draws (R² of a "
-        f"straight line: {found.r_squared:.3f}). All error bars hold at once with probability {CONFIDENCE:.0%}. "
-        f"Tolerated: means off by {TOLERATED_SHIFT:g} sd, sds off by a factor of {TOLERATED_WIDTH:g}. Of all "
+        f"{found.source}. R² of a straight line through the gradients: {found.r_squared:.3f}. All error bars hold at "
+        f"once with probability {CONFIDENCE:.0%}. Tolerated: means off by {TOLERATED_SHIFT:g} sd, sds by a factor of "
+        f"{TOLERATED_WIDTH:g}, skewness by {TOLERATED_SKEWNESS:g}, and {100 * (TAIL - TOLERATED_TAIL):.0f} to "
+        f"{100 * (TAIL + TOLERATED_TAIL):.0f} % of the posterior beyond each end of a 90 % interval. Of all "
         f"combinations of parameters, the worst is shifted by {found.overall_shift:.3f} ± "
-        f"{found.overall_shift_error:.3f} sd. {found.total_variation:.1%} of exact Metropolis-Hastings moves from "
-        "these draws are refused."
+        f"{found.overall_shift_error:.3f} sd. "
+        f"{found.total_variation:.1%} of exact Metropolis-Hastings moves from these draws are refused."
     )
     named = zip(found.names, cells, strict=True)
     lines = [tag("tr", tag("th", name, scope="row"), *line) for name, line in named]
-    table = build_table(["parameter", "shift of the mean / sd", "sd / posterior sd"], lines)
+    table = build_table(
+        ["parameter", "shift of the mean / sd", "sd / posterior sd", "skewness, error", "beyond 90 % ends"], lines
+    )
     return fold("What was measured", tag("p", note), table)
 
 
