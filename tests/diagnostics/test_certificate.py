@@ -214,7 +214,7 @@ def autoregressive(rng, chains, length, d, rho):
 
 def sticky(seed):
     known = case("linear")
-    z = autoregressive(np.random.default_rng(seed), CHAINS, 2 * DRAWS, D, rho=0.8)
+    z = autoregressive(np.random.default_rng(seed), CHAINS, 8 * DRAWS, D, rho=0.8)
     return lwa.certify(known.model, known.data, {"beta": known.mode + z @ known.factor.T}, **QUIET)
 
 
@@ -231,7 +231,7 @@ def skewed(seed, scale=1.0):
 def test_autocorrelated_draws_have_wider_bars():
     found = sticky(3)
     assert found.passed
-    assert found.effective_draws == pytest.approx(2 * CHAINS * DRAWS / 9, rel=0.3)  # (1 + ρ) / (1 - ρ) = 9
+    assert found.effective_draws == pytest.approx(8 * CHAINS * DRAWS / 9, rel=0.3)  # (1 + ρ) / (1 - ρ) = 9
 
 
 def test_a_skewed_posterior_passes_exact_draws_but_not_its_laplace_approximation():
@@ -263,6 +263,7 @@ def test_few_draws_of_high_autocorrelation_are_not_judged():
     assert not found.passed
     assert "cannot tell, in the region these draws visit" in found.verdict
     assert "Draw more" in found.verdict
+    assert found.advice["draws"] > 1000
 
 
 # The parts
@@ -439,11 +440,11 @@ def with_a_value(value):
 
 
 def test_many_chains_that_are_too_short_are_judged_by_their_last_draws():
-    right = Y.mean() + np.random.default_rng(1).normal(size=(1000, 3)) / np.sqrt(len(Y))
+    right = Y.mean() + np.random.default_rng(1).normal(size=(4000, 3)) / np.sqrt(len(Y))
     flat = lwa.Model(MODEL.log_likelihood, lambda mu: 0.0 * mu, init=0.0)
     found = lwa.certify(flat, Y, {"theta": right}, progress=False)
     assert found.outcome == "pass"
-    assert found.chains * found.draws == 1000
+    assert found.chains * found.draws == 4000
     assert lwa.certify(flat, Y, {"theta": right + np.array([0.0, 0.0, 1.0])}, progress=False).outcome == "fail"
 
 

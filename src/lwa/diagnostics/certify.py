@@ -106,11 +106,11 @@ def certify_layout(
             known = None
         elif known is None:
             known = expand_at_mean(layout, spread.mean)
-        found, known = judge(layout, draws, where, spread, known, display)
+        found, known = judge(layout, draws, where, spread, known=known, display=display)
         more = min(count_gradients(found), int(found.effective_draws))
         if points is None and found.outcome == "warn" and more > len(where):
             display.say(f"{len(where)} gradients are too few to decide. A second pass takes {more}.")
-            found, _ = judge(layout, draws, choose_points(draws, more), spread, known, display)
+            found, _ = judge(layout, draws, choose_points(draws, more), spread, known=known, display=display)
     return found
 
 
@@ -124,7 +124,7 @@ def count_gradients(found: Certificate) -> int:
 
 
 def judge(
-    layout: Data, draws: Float64[np.ndarray, "chains draws d"], where: NDArray[np.int64], spread: Spread,
+    layout: Data, draws: Float64[np.ndarray, "chains draws d"], where: NDArray[np.int64], spread: Spread, *,
     known: Known | None, display: Display,
 ) -> tuple[Certificate, Known | None]:  # fmt: skip
     """Take gradients at the draws at positions `where`; return the certificate, and `known` if it was enough."""

@@ -150,7 +150,7 @@ def expand_batch(
     taken, likelihood = rows.take(drawn), JaxLikelihood(model)
     padded = np.concatenate([away, np.zeros((-len(away) % THETAS_AT_ONCE, away.shape[1]))])
     parts = [
-        likelihood.score_beyond_second_order(reference.theta, some, taken, counts, len(drawn))
+        likelihood.score_beyond_second_order(reference.theta, some, taken, counts)
         for some in np.split(padded, len(padded) // THETAS_AT_ONCE)
     ]
     values, gradients = (np.concatenate(part)[: len(away)] for part in zip(*parts, strict=True))

@@ -108,7 +108,7 @@ def measure_effects(
             batches = (evidence.noise @ along[:, j] / scale[j]) @ partners / len(partners)
             found[3, j] = batches.std(0, ddof=1) / np.sqrt(len(batches))
     own = y.mean((0, 1)) ** 2
-    return Effects(found[0], found[1], found[2], found[3], scale, own)
+    return Effects(*found, scale, own)
 
 
 def find_own_errors(tests: Float64[np.ndarray, "chains draws q"]) -> Float64[np.ndarray, " q"]:

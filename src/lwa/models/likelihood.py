@@ -23,7 +23,7 @@ from lwa.models.check import report_user_errors
 from lwa.models.model import FloatType, Matrix, Model, RowNumbers, RowSizes, RowVectors, Vector, Vectors
 from lwa.rows import Rows
 from lwa.rows.passes import Progress, count_unit_rows, floor_power_of_two, list_strata, map_pieces
-from lwa.rows.slots import Columns, fill_up, repeat_to, split_layers, to_float64, to_rows
+from lwa.rows.slots import Columns, fill_up, repeat_to, split_layers, to_columns, to_float64, to_rows
 from lwa.rows.strata import Stratum
 from lwa.rows.units import AnyBatch, Layer, Stretch
 
@@ -256,13 +256,11 @@ class JaxLikelihood:
             return jax.block_until_ready(done)  # type: ignore[no-untyped-call]  # blocks must not queue up in memory
 
     def score_beyond_second_order(
-        self, theta: Vector, away: Vectors, batch: PyTree, counts: RowNumbers, size: int
+        self, theta: Vector, away: Vectors, batch: PyTree, counts: RowNumbers
     ) -> tuple[RowNumbers, Vectors]:
-        """Return Σ c_k T_k(δ) over at most `size` rows and its gradient, for each δ in `away`."""
-        columns, own = fill_up(batch, size, np.float64)
-        filled = np.zeros(size)
-        filled[own] = counts
-        values, gradients = score_beyond_second_order(self.model, theta, away, columns, filled)
+        """Return Σ c_k T_k(δ) over some rows and its gradient, for each δ in `away`."""
+        columns = to_columns(batch, np.float64)
+        values, gradients = score_beyond_second_order(self.model, theta, away, columns, counts)
         return np.asarray(values), np.asarray(gradients)
 
     def identify(self, one: PyTree) -> str:

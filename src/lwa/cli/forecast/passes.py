@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from lwa.backend.random import Purpose, generator
 from lwa.data.data import Data
 from lwa.diagnostics.draws import GRADIENT_POINTS, POINTS_PER_PARAMETER
+from lwa.diagnostics.some_rows import GUARDS, is_worthwhile
 from lwa.engine.problem import Problem
 from lwa.errors import LwaError
 from lwa.models.likelihood import NumpySums
@@ -55,7 +56,7 @@ def measure_passes(data: Data, problem: Problem, fit: Result, chains: int) -> di
             if problem.subsets.leverage is not None:
                 found["leverage"] = measure(lambda: find_drawing(data, problem, reference))[0] / M
     value = found["exact"] / chains
-    return found | {"size": 2 * PILOT_PAIRS * value, "certificate": measure_certificate(fit, model.dimension, M, value)}
+    return found | {"size": 2 * PILOT_PAIRS * value, "certificate": measure_certificate(fit, data, value)}
 
 
 def find_drawing(data: Data, problem: Problem, reference: Reference) -> object:
@@ -66,12 +67,14 @@ def find_drawing(data: Data, problem: Problem, reference: Reference) -> object:
     return find_leverage(data.model, data.full, reference)
 
 
-def measure_certificate(fit: Result, d: int, M: int, value: float) -> float:
+def measure_certificate(fit: Result, data: Data, value: float) -> float:
     """Return the seconds per row of a certificate; if there are too few draws for one, from the cost of one value."""
-    points = max(GRADIENT_POINTS, POINTS_PER_PARAMETER * d)  # given, so that there is only one pass
+    if is_worthwhile(data):  # some rows stand for all, but for those of a few gradients
+        return 2 * GUARDS * value
+    points = max(GRADIENT_POINTS, POINTS_PER_PARAMETER * data.model.dimension)  # given, so that there is only one pass
     try:
         fit.certify(points=points, progress=False)  # compile
-        return measure(lambda: fit.certify(points=points, progress=False))[0] / M
+        return measure(lambda: fit.certify(points=points, progress=False))[0] / len(data.rows)
     except LwaError:
         return 2 * points * value
 
