@@ -38,7 +38,7 @@ LAWS = {
 
 
 def by_quantiles(law, count=200_000):
-    """A law as draws that integrate over it, and a thousand of them at random as points, in units of its mean and sd."""
+    """Draws that integrate over a law, in random order."""
     x = law.ppf((np.arange(count) + 0.5) / count)
     return np.random.default_rng(1).permutation(x)
 

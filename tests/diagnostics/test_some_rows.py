@@ -1,4 +1,4 @@
-"""Some rows stand for all: the same certificate at a cost that does not grow with N, and a guard that notices if not."""
+"""Some rows stand for all: the same certificate at a cost that does not grow with N, and a guard."""
 
 import jax
 import jax.numpy as jnp

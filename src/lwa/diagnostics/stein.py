@@ -107,8 +107,9 @@ def measure_effects(
         if evidence.noise is not None:
             batches = (evidence.noise @ along[:, j] / scale[j]) @ partners / len(partners)
             found[3, j] = batches.std(0, ddof=1) / np.sqrt(len(batches))
-    own = y.mean((0, 1)) ** 2
-    return Effects(*found, scale, own)
+    size, of_draws, of_points, of_rows = found
+    own_shift = y.mean((0, 1)) ** 2
+    return Effects(size, of_draws, of_points, of_rows, scale=scale, own_shift=own_shift)
 
 
 def find_own_errors(tests: Float64[np.ndarray, "chains draws q"]) -> Float64[np.ndarray, " q"]:
