@@ -85,7 +85,7 @@ for events in (3, 5, 8, 15, 22, 30, 60, 200):
     add(f"gamma_{events}", "exact, pass", f"exact draws, skewness {stats.loggamma(events).stats('s'):.2f}", made,
         lambda rng, a=events: log_gamma(rng, a))  # fmt: skip
     if (off := limit_error(events, mirrored=False)) >= 0.2:
-        add(f"gaussian_for_gamma_{events}", "wrong", f"a Gaussian of the same mean and sd: 97.5 % limit {off:.2f} sd off",
+        add(f"gaussian_for_gamma_{events}", "wrong", f"Gaussian, same mean and sd: 97.5 % limit {off:.2f} sd off",
             made, lambda rng, m=mean, s=sd: m + s * rng.normal(size=(CHAINS, DRAWS)))  # fmt: skip
     if (off := limit_error(events, mirrored=True)) >= 0.2:
         add(f"mirrored_gamma_{events}", "wrong", f"mirrored: 97.5 % limit {off:.2f} sd off", made,
@@ -193,7 +193,7 @@ def add_regressions():
             "few": (f"autocorrelation 0.995: {CHAINS * DRAWS / 399:.0f} effective draws", few),
         }
         add(f"regression_{d}", "exact, pass", f"exact draws of a regression, d = {d}", made, exact, "beta")
-        add(f"regression_sticky_{d}", "exact, pass", f"exact, ten times as many with autocorrelation 0.9, d = {d}", made,
+        add(f"regression_sticky_{d}", "exact, pass", f"exact, ten times as many, autocorrelation 0.9, d = {d}", made,
             sticky, "beta")  # fmt: skip
         for name, (what, draw) in wrong.items():
             add(f"regression_{name}_{d}", "wrong", f"{what}, d = {d}", made, draw, "beta")
