@@ -217,7 +217,7 @@ def test_a_certificate_that_is_interrupted(call, place, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lwa.diagnostics.certify.certify", interrupt)
+    monkeypatch.setattr("lwa.diagnostics.certify.certify_layout", interrupt)
     code, out, _ = call("fit", "delay ~ distance", "flights.csv", *SMALL)
     assert code == 0
     assert "Certificate: none: its pass over all rows was interrupted." in out

@@ -28,6 +28,8 @@ COLUMNS = {"shift / sd": 13, "sd ratio": 13, "skewness": 12, "beyond 90 % ends":
 NOTHING = "not measured"
 INTERVAL = 3.29
 """Length of a Gaussian's central 90 % interval, in sds."""
+PASSES, LONGER = 10, 4
+"""Corrections by `fit.polish`, and how many times as many draws of an exact algorithm, that a remedy names."""
 OWN_SHARE, OTHER_SHARE = 0.8, 0.5
 """Shares of a tolerance that may be taken up by the Monte Carlo error of the draws and by that of their gradients: with
 both, a bar is within tolerance."""
@@ -72,6 +74,20 @@ class Finding(NamedTuple):
         if not self.condemned and self.bar > NOT_MEASURED * self.tolerance:
             return f"{self.subject} could not be measured"
         return f"{self.subject} {self.words}"
+
+
+class MadeBy(NamedTuple):
+    """What made the draws: lwa, with subsets of so many of all units, or another sampler, with neither number.
+
+    If each step or correction took all rows into account, `subset_size` is `whole`.
+    """
+
+    subset_size: int | None = None
+    whole: int | None = None
+    in_one_step: bool = False  # whether a step could read all rows
+
+
+ANOTHER = MadeBy()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -122,6 +138,8 @@ class Certificate:
         Chains, draws per chain, draws at which the gradient was taken, rows of the data.
     read
         Rows that stood for all rows; 0 if all rows were read at every point.
+    made_by
+        How the draws were made, from which the remedy follows.
     """
 
     names: list[str]
@@ -152,6 +170,7 @@ class Certificate:
     points: int
     rows: int
     read: int
+    made_by: MadeBy
 
     @property
     def sd_ratio(self) -> NDArray[np.float64]:
@@ -241,6 +260,7 @@ class Certificate:
         if self.outcome == "fail":
             worst = max(self.findings, key=lambda finding: (finding.size - finding.bar) / finding.tolerance)
             text = f"fail: in the region these draws visit they are not draws of the posterior of all rows: {worst}."
+            text += f" {self.remedy}"
         elif self.outcome == "pass":
             text = (
                 f"pass: in the region these draws visit, means are right to {self._worst_shift:.2g} sd, sds to "
@@ -273,29 +293,52 @@ class Certificate:
 
     @property
     def advice(self) -> dict[str, int]:
-        """What to change for a verdict: arguments of the sampler (`draws` per chain) or of `certify` (`points`)."""
-        if self.outcome != "warn" or any(finding.off for finding in self.findings):
+        """What to pass for a verdict: to the sampler (`draws` per chain, `subset_size`), `certify` (`points`), or
+        `fit.polish` (`passes`).
+        """
+        if self.outcome == "pass":
             return {}
+        made = self.made_by
+        if self.outcome == "fail" or any(finding.off for finding in self.findings):
+            if made.whole is None:
+                return {}
+            if made.subset_size == made.whole:
+                return {"draws": round_up(LONGER * self.draws)}
+            return {"subset_size": made.whole} if made.in_one_step else {"passes": PASSES}
         if self.lacking_draws > 1.0:
             return {"draws": round_up(int(self.lacking_draws * self.draws) + 1)}
         return {"points": round_up(int(self.lacking_points * self.points) + 1)}
 
     @property
     def remedy(self) -> str:
-        """What to do about a warning."""
-        if self.outcome != "warn":
+        """What to do about a warning or a failure, and what it costs."""
+        if self.outcome == "pass":
             return ""
-        if any(finding.off for finding in self.findings):
+        advice, off = self.advice, self.outcome == "fail" or any(finding.off for finding in self.findings)
+        if points := advice.get("points"):
+            return f"Take more gradients: pass points={points}."
+        if off and not advice:
             return (
-                "This is more than chance, so more draws will not change it. Correct the draws with fit.polish(10), or "
-                "sample with exact=True or a larger subset_size."
+                "This is more than chance, so more draws will not change it. Draw from the posterior itself, with NUTS "
+                "or lwa.sample(model, data)."
             )
-        if draws := self.advice.get("draws"):
+        if size := advice.get("subset_size"):
             return (
-                f"Draw more: these are worth {self.effective_draws:.0f} independent ones, and {self.chains} chains of "
-                f"draws={draws} would do."
+                "This is more than chance, so more draws will not change it. Sample again with "
+                f"subset_size={size}: each step then reads all of them, not {self.made_by.subset_size}."
             )
-        return f"Take more gradients: pass points={self.advice['points']}."
+        if passes := advice.get("passes"):
+            return (
+                "This is more than chance, so more draws will not change it. Correct the draws with "
+                f"fit.polish({passes}), which computes the posterior of all rows {passes + 1} times for each of up to "
+                "1,000 draws, or sample with exact=True or a larger subset_size."
+            )
+        if off:
+            return f"Each step took all rows into account, so chains were too short: pass draws={advice['draws']}."
+        return (
+            f"Draw more: these are worth {self.effective_draws:.0f} independent ones, and {self.chains} chains of "
+            f"draws={advice['draws']} would do."
+        )
 
     @property
     def meaning(self) -> str:
@@ -346,14 +389,15 @@ class Certificate:
         numbers = asdict(self).items()
         plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in numbers}
         said = {"outcome": self.outcome, "passed": self.passed, "verdict": self.verdict, "meaning": self.meaning}
-        return plain | said | {"sd_ratio": self.sd_ratio.tolist(), "sd_ratio_error": self.sd_ratio_error.tolist()}
+        ratios = {"sd_ratio": self.sd_ratio.tolist(), "sd_ratio_error": self.sd_ratio_error.tolist()}
+        return plain | said | ratios | {"made_by": self.made_by._asdict()}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
         """Return the certificate that `as_dict` wrote."""
         kept = {field.name: plain[field.name] for field in fields(cls)}
         arrays = {name: np.array(value) for name, value in kept.items() if isinstance(value, list) and name != "names"}
-        return cls(**(kept | arrays))
+        return cls(**(kept | arrays | {"made_by": MadeBy(**kept["made_by"])}))
 
     @property
     def source(self) -> str:

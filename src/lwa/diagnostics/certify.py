@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from lwa.backend.xla import full_precision
 from lwa.data.data import Data, lay_out
 from lwa.data.lead_in import extend_lead_in
-from lwa.diagnostics.certificate import Certificate
+from lwa.diagnostics.certificate import ANOTHER, Certificate, MadeBy
 from lwa.diagnostics.draws import Spread, arrange_chains, choose_points, collect_draws, measure_spread
 from lwa.diagnostics.gradients import score_places, spread_evenly
 from lwa.diagnostics.measure import RowsRead, build_certificate
@@ -93,7 +93,7 @@ def lay_out_for(model: Model | Unbound, data: object, *, progress: bool, executo
 @full_precision()
 def certify_layout(
     layout: Data, draws: Float64[np.ndarray, "chains draws d"], known: Known | None, *, points: int | None,
-    progress: bool,
+    progress: bool, made_by: MadeBy = ANOTHER,
 ) -> Certificate:  # fmt: skip
     """Judge draws of a model bound to its data; `known` is what the run that made them knows of all rows."""
     draws = arrange_chains(draws)
@@ -106,11 +106,11 @@ def certify_layout(
             known = None
         elif known is None:
             known = expand_at_mean(layout, spread.mean)
-        found, known = judge(layout, draws, where, spread, known=known, display=display)
+        found, known = judge(layout, draws, where, spread, made_by, known=known, display=display)
         more = min(count_gradients(found), int(found.effective_draws))
         if points is None and found.outcome == "warn" and more > len(where):
             display.say(f"{len(where)} gradients are too few to decide. A second pass takes {more}.")
-            found, _ = judge(layout, draws, choose_points(draws, more), spread, known=known, display=display)
+            found, _ = judge(layout, draws, choose_points(draws, more), spread, made_by, known=known, display=display)
     return found
 
 
@@ -124,8 +124,8 @@ def count_gradients(found: Certificate) -> int:
 
 
 def judge(
-    layout: Data, draws: Float64[np.ndarray, "chains draws d"], where: NDArray[np.int64], spread: Spread, *,
-    known: Known | None, display: Display,
+    layout: Data, draws: Float64[np.ndarray, "chains draws d"], where: NDArray[np.int64], spread: Spread,
+    made_by: MadeBy, *, known: Known | None, display: Display,
 ) -> tuple[Certificate, Known | None]:  # fmt: skip
     """Take gradients at the draws at positions `where`; return the certificate, and `known` if it was enough."""
     d, factor = len(spread.mean), spread.factor
@@ -140,5 +140,5 @@ def judge(
     evidence = Evidence(white.reshape(draws.shape), white[where], scores.gradient @ factor, noise)
     tried = score_moves(white[where][begun], ends, scores.log_density, scores.proposed)
     rows = RowsRead(len(layout), 0 if estimate is None else estimate.read)
-    found = build_certificate(layout.given, evidence, tried, where=where, spread=spread, rows=rows)
+    found = build_certificate(layout.given, evidence, tried, where=where, spread=spread, rows=rows, made_by=made_by)
     return found, None if estimate is None else known

@@ -31,12 +31,14 @@ def collect_draws(model: Model, idata: object) -> Float64[np.ndarray, "chains dr
 
     If a run kept unconstrained draws and this model maps them to the run's parameters, they are returned as they are.
     """
+    if hasattr(idata, "get_samples"):  # NumPyro's MCMC
+        idata = idata.get_samples(group_by_chain=True)
     posterior = getattr(idata, "posterior", idata)
     present = [str(name) for name in posterior] if isinstance(posterior, Mapping) else []
     if not (isinstance(posterior, Mapping) and present):
         raise InputError(
-            f"idata is of type {type(idata).__name__} and holds no draws. Pass a lwa.Result, an xarray.DataTree with a "
-            "group 'posterior', or a dict of arrays (chain, draw, *shape) by parameter."
+            f"idata is of type {type(idata).__name__} and holds no draws. Pass a lwa.Result, an object of ArviZ or "
+            "PyMC with a group 'posterior', NumPyro's MCMC, or a dict of arrays (chain, draw, *shape) by parameter."
         )
     require_labels(model, getattr(posterior, "coords", getattr(idata, "coords", None)))
     parts = []
@@ -58,11 +60,16 @@ def collect_draws(model: Model, idata: object) -> Float64[np.ndarray, "chains dr
 
 
 def require_draws(name: str, values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return the draws of a parameter; raise if they have another shape than its own, or are not finite numbers."""
+    """Return the draws of a parameter; raise if they have another shape than its own, or are not finite numbers.
+
+    Without an axis of chains they are one chain, as independent draws come from a variational fit.
+    """
+    if values.ndim == len(shape) + 1:
+        values = values[None]
     if values.ndim != len(shape) + 2 or values.shape[2:] != shape:
         expected = ", ".join(["chains", "draws", *map(str, shape)])
         raise InputError(
-            f"idata[{name!r}] has shape {values.shape}; ({expected}) is expected. For a single chain pass values[None]."
+            f"idata[{name!r}] has shape {values.shape}; ({expected}) is expected, without chains for a single one."
         )
     if not (np.issubdtype(values.dtype, np.number) and np.isrealobj(values)):
         raise InputError(f"idata[{name!r}] holds {values.dtype} values; real numbers are expected.")

@@ -14,6 +14,7 @@ from lwa.diagnostics.certificate import (
     TOLERATED_TAIL,
     TOLERATED_WIDTH,
     Certificate,
+    MadeBy,
     standard_errors_per_bar,
 )
 from lwa.diagnostics.draws import Spread
@@ -42,8 +43,9 @@ class RowsRead(NamedTuple):
 
 
 def build_certificate(
-    model: Model, evidence: Evidence, tried: ExactMoves, *, where: NDArray[np.int64], spread: Spread, rows: RowsRead
-) -> Certificate:
+    model: Model, evidence: Evidence, tried: ExactMoves, *, where: NDArray[np.int64], spread: Spread, rows: RowsRead,
+    made_by: MadeBy,
+) -> Certificate:  # fmt: skip
     """Measure along the parameters and along the worst directions, in the coordinates z of θ = mean + factor z."""
     mean, factor = spread
     chains, draws, _ = evidence.draws.shape
@@ -68,7 +70,7 @@ def build_certificate(
         total_variation=change.rejected, total_variation_error=standard_errors * change.rejected_error,
         r_squared=frame.explained, effective_draws=float(effective_draws(evidence.draws).min()),
         lacking_draws=lacking_draws, lacking_points=lacking_points, chains=chains, draws=draws,
-        points=len(evidence.points), rows=rows.all, read=rows.read,
+        points=len(evidence.points), rows=rows.all, read=rows.read, made_by=made_by,
     )  # fmt: skip
 
 

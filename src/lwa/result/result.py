@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import xarray
 
     from lwa.data.data import Data
-    from lwa.diagnostics.certificate import Certificate
+    from lwa.diagnostics.certificate import Certificate, MadeBy
     from lwa.diagnostics.running import RunningSummary
     from lwa.diagnostics.some_rows import Known
     from lwa.diagnostics.table import Table
@@ -35,6 +35,8 @@ type Polish = Callable[[NDArray[np.float64], int, int, Display], Polished]
 
 MOST_POLISHED = 1000
 """Draws in all that `fit.polish` corrects by default: a pass scores every one of them on every row."""
+MOST_AT_ONCE = 100_000
+"""Rows up to which a certificate advises to read all of them at each step: that takes about a millisecond."""
 FEWEST_OF_ARVIZ = 4
 """Draws per chain that ArviZ needs for R-hat and effective draws."""
 RUNNING_GROUP = "running_summary"
@@ -220,9 +222,23 @@ class Result:
 
         layout = lay_out_for(self.origin.model, self.origin.rows, progress=progress, executor=executor)
         draws = collect_draws(layout.given, self)
-        found = certify_layout(layout, draws, self.origin.known, points=points, progress=progress)
+        found = certify_layout(
+            layout, draws, self.origin.known, points=points, progress=progress, made_by=self._describe_maker()
+        )
         self._keep("certificate", found.as_dict())
         return found
+
+    def _describe_maker(self) -> "MadeBy":
+        """Return what the certificate must know for its remedy."""
+        from lwa.diagnostics.certificate import ANOTHER, MadeBy
+
+        assert self.origin is not None
+        told, ordered = self.attributes, bool(self.origin.rows.ordered)
+        if "units_in_all" not in told:
+            return ANOTHER  # a rival's
+        whole = int(told["units_in_all"])
+        corrected = bool(told.get("exact")) or bool(told.get("polish_passes"))
+        return MadeBy(whole if corrected else int(told["subset_size"]), whole, not ordered and whole <= MOST_AT_ONCE)
 
     def polish(self, passes: int = 5, *, draws: int | None = None, progress: bool = True) -> "Result":
         """Correct draws by the full posterior, in so many passes over all rows.

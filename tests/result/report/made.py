@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import numpy as np
 
 import lwa
-from lwa.diagnostics.certificate import Certificate
+from lwa.diagnostics.certificate import ANOTHER, Certificate
 
 VOID = {"meta", "link", "br"}
 
@@ -35,7 +35,7 @@ def certificate(shift=0.0, error=0.01, d=2, names=None):
         overall_shift_error=error, log_widths=zero, log_widths_error=bar, moved=np.zeros((d, 5)),
         moved_error=np.full((d, 5), error), total_variation=0.01, total_variation_error=0.01, r_squared=1.0,
         effective_draws=3000.0, lacking_draws=max(1.0, error / 0.1), lacking_points=1.0, chains=4, draws=1000,
-        points=300, rows=10_000, read=0,
+        points=300, rows=10_000, read=0, made_by=ANOTHER,
     )  # fmt: skip
 
 
