@@ -31,7 +31,7 @@ def demo(
     fit = sample(model, data, subset_size=subset_size, draws=draws, seed=seed)
     folder = fit.save(out)
     try:
-        certified = f"Certificate, from one pass over all rows: {fit.certify().verdict}"
+        certified = f"Certificate: {fit.certify().verdict}"
         fit.save(out)
     except LwaError as error:  # too few draws, for example: the draws are saved all the same
         certified = f"No certificate: {error}"

@@ -36,18 +36,21 @@ def certify(
     progress: bool = True,
     executor: Executor | None = None,
 ) -> Certificate:
-    """Measure how far draws of any sampler are from the posterior π of all rows, in one pass over the data, or two.
+    """Measure how far draws of any sampler are from the posterior π of all rows.
 
-    The gradient g = ∇log π is taken at `points` of the draws, all at once, and regressed on θ. Its slope is -H and its
-    root μ, the precision and mean of π if π is near Gaussian: they come with almost no noise and do not inherit the
-    draws' error. The mean and covariance of all draws are compared with them.
+    Gradients ∇log π at `points` of the draws tell by how much mean, sd, skewness and the shares beyond a 90 % interval
+    of all draws differ from those of π: each is 0 for exact draws, whatever π is (Stein's identity).
 
-    A second opinion, which assumes nothing of π's shape, comes with the same pass: exact Metropolis-Hastings moves from
-    those draws to as many draws of a Gaussian with their mean and covariance, made from random numbers with a fixed
-    seed. Such moves leave π as it is: if they change the mean or variance of the draws, these are not draws of π.
+    A second opinion are exact Metropolis-Hastings moves from those draws to draws of a Gaussian with their mean and
+    covariance, made from random numbers with a fixed seed. Such moves leave π as it is: if they change the draws, these
+    are not draws of π.
 
-    If the first pass cannot decide although the draws are many, a second one takes gradients at four times as many
-    draws, or more. No check sees a mode that was never visited.
+    Of many rows only some are read at each point: their gradient and curvature at one θ come from the run, or from one
+    pass, and what they add beyond is estimated from a few thousand rows, with its error in every bar. A few gradients
+    of all rows, in one more pass, guard the estimate. If it is off, or if there is none, every gradient is of all rows.
+
+    If gradients are too few to decide although the draws are many, more are taken. No check sees a mode that was never
+    visited, or a model that is wrong.
 
     Parameters
     ----------
@@ -56,12 +59,13 @@ def certify(
     data
         All rows, in any form that `lwa.sample` takes.
     idata
-        The draws: a `lwa.Result`, an `xarray.DataTree` with a group `posterior`, or a dict of arrays
-        `(chain, draw, *shape)` by parameter. A model whose θ is one bare array calls it `theta`. Parameters with
-        constraints are passed as the model's functions take them, and judged on the unconstrained scale.
+        The draws: a `lwa.Result`, what PyMC or ArviZ return with a group `posterior`, NumPyro's `MCMC`, or a dict of
+        arrays `(chain, draw, *shape)` by parameter, without `chain` if they are independent. A model whose θ is one
+        bare array calls it `theta`. Parameters with constraints are passed as the model's functions take them, and
+        judged on the unconstrained scale.
     points
         Draws at which to take the gradient and to start moves, spread evenly over all; 300, or 8 per parameter, if
-        None. If it is given, there is only one pass.
+        None, and more if that is too few. If it is given, it is as many.
     progress
         Show a bar.
     executor
@@ -109,7 +113,7 @@ def certify_layout(
         found, known = judge(layout, draws, where, spread, made_by, known=known, display=display)
         more = min(count_gradients(found), int(found.effective_draws))
         if points is None and found.outcome == "warn" and more > len(where):
-            display.say(f"{len(where)} gradients are too few to decide. A second pass takes {more}.")
+            display.say(f"{len(where)} gradients are too few to decide, so {more} are taken.")
             found, _ = judge(layout, draws, choose_points(draws, more), spread, made_by, known=known, display=display)
     return found
 
