@@ -1,108 +1,103 @@
-"""What a certificate costs per scored draw, in units of one full gradient.
+"""What a certificate costs, with and without what the run knows of all rows, and what it would cost on all rows.
 
-    python benchmarks/certificate.py                 # a minute
-    python benchmarks/certificate.py --rows 1e7
+    python benchmarks/certificate.py                 # N = 10⁶ and 10⁸: some minutes, 5 GB of disk for a while
+    python benchmarks/certificate.py --rows 1e5 1e6 1e7
 
-Logistic regression, d = 10. The certificate's pass computes log π and its gradient at the scored draws, and log π at as
-many proposals. The unit is one streamed pass over all rows that computes the gradient at a single θ, in blocks of the
-fastest size: in float64, as full gradients in lwa are, and for comparison in float32, which the certificate chooses if
-rounding does not matter. `lwa.certify` is timed as a whole, and its pass alone. Timings are interleaved medians without
-compilation.
+The logistic regression of `out_of_core.py`, d = 10, in a row store whose pages the system holds. `lwa.sample` draws 4
+chains of 1000 with default arguments; then, each in a process of its own,
+
+- `fit.certify()`: the first call, which compiles, and the median of more;
+- `lwa.certify(model, data, draws)`: nothing is known but the draws;
+- the same gradients on all rows, up to 10⁷ rows.
 """
 
 import argparse
 import json
+import os
 import platform
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from datetime import date
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-
-from lwa.data.data import lay_out
-from lwa.diagnostics.certify import certify
-from lwa.diagnostics.gradients import choose_score_precision, score_places
-from lwa.diagnostics.transitions import draw_proposals
-from lwa.models.likelihood import JaxLikelihood, Places, ScoreSums, add_block
-from lwa.rivals.problems import simulate_logistic
-from lwa.rows import as_rows
-from lwa.rows.slots import fill_up
-from lwa.targets.reference import find_reference
-from lwa.user.progress import Display
+from out_of_core import batches, model
 
 HERE = Path(__file__).parent
-PARAMETERS = 10
 CHAINS, DRAWS = 4, 1000
-BLOCKS = [4096, 16_384, 65_536]
+MOST_ON_ALL = 10**7
+AIMS = {10**6: 0.6, 10**8: 30.0}
+"""Seconds that `fit.certify()` may take on two cores."""
 
 
 def seconds(work):
-    """Wall-clock time of a call."""
+    """Return how long a call takes, and what it returns."""
     began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
+    found = work()
+    return time.perf_counter() - began, found
 
 
-def one_gradient(model, rows, theta, block, precision):
-    """A streamed pass at a single θ, with no proposal."""
-    total = ScoreSums(jnp.zeros(1), jnp.zeros((1, len(theta))), jnp.zeros(0))
-    points = theta[None].astype(precision)
-    for batch in rows.blocks(block):
-        places = Places(points, points[:0], points[:0])
-        total = add_block(model, total, places, *fill_up(batch, block, precision))
-    jax.block_until_ready(total)
+def repeat(work, times):
+    """Return the seconds of the first call, the median of the others, and what the last returned."""
+    made = [seconds(work) for _ in range(times + 1)]
+    return made[0][0], statistics.median(took for took, _ in made[1:]), made[-1][1]
+
+
+def one(folder, repeats):
+    """Everything about one store; prints JSON."""
+    import jax
+    import numpy as np
+
+    import lwa
+    from lwa.diagnostics import certify
+    from lwa.rows import open_store
+
+    rows, logistic = open_store(folder), model()
+    fit = lwa.sample(logistic, rows, draws=DRAWS, chains=CHAINS, seed=1, progress=False)
+    draws = {"theta": np.asarray(fit.posterior["theta"])}
+    first, known, certificate = repeat(lambda: fit.certify(progress=False), repeats)
+    _, unknown, _ = repeat(lambda: lwa.certify(logistic, rows, draws, progress=False), repeats)
+    found = {
+        "rows": len(rows), "points": certificate.points, "read": certificate.read, "outcome": certificate.outcome,
+        "first_seconds": round(first, 3), "known_seconds": round(known, 3), "unknown_seconds": round(unknown, 3),
+        "jax": jax.__version__,
+    }  # fmt: skip
+    if len(rows) <= MOST_ON_ALL:
+        certify.is_worthwhile = lambda layout: False
+        _, found["all_rows_seconds"], on_all = repeat(lambda: fit.certify(progress=False), 1)
+        found["outcome_on_all_rows"] = on_all.outcome
+    print(json.dumps(found))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=float, default=1e6)
-    parser.add_argument("--points", type=int, default=300)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--rows", type=float, nargs="+", default=[1e6, 1e8])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--folder", type=Path, help="where to put the rows for a while; the system's own if not given")
+    parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "certificate.json")
     given = parser.parse_args()
-    model, data, *_ = simulate_logistic(int(given.rows), seed=1, parameters=PARAMETERS)
-    rows = as_rows(data)
-    with jax.enable_x64(True), Display(False) as display:
-        mode = find_reference(model, rows, np.zeros(PARAMETERS), 1)
-        draws = mode.theta + np.random.default_rng(1).normal(size=(CHAINS, DRAWS, PARAMETERS)) @ mode.factor.T
-        points = draws.reshape(-1, PARAMETERS)[: given.points]
-        ends = mode.theta + draw_proposals(given.points, PARAMETERS) @ mode.factor.T
-        places, layout = Places(points, points[:0], ends), lay_out(model, rows)
+    if given.one:
+        one(given.one, given.repeats)
+        return
+    from lwa.rows import write_store
 
-        def unit(precision):
-            return min(seconds(lambda b=b: one_gradient(model, rows, mode.theta, b, precision)) for b in BLOCKS)
-
-        def whole():
-            return seconds(lambda: certify(model, rows, {"beta": draws}, points=given.points, progress=False))
-
-        def streamed():
-            return seconds(lambda: score_places(layout, places, mode.factor, display))
-
-        rounds = range(given.repeats + 1)
-        times = [(unit(np.float64), unit(np.float32), whole(), streamed()) for _ in rounds][1:]  # first: compile
-        precision = np.dtype(choose_score_precision(model, rows, places, mode.factor)).name
-    double, single, certify_seconds, pass_seconds = (statistics.median(column) for column in zip(*times, strict=True))
-    found = {
-        "date": date.today().isoformat(),
-        "machine": f"{platform.machine()}, {jax.local_devices()[0].platform}, JAX {jax.__version__}",
-        "rows": int(given.rows),
-        "parameters": PARAMETERS,
-        "points": given.points,
-        "precision": precision,
-        "block": JaxLikelihood(model).choose_block(places),
-        "one_gradient_seconds": round(double, 4),
-        "one_gradient_float32_seconds": round(single, 4),
-        "certify_seconds": round(certify_seconds, 3),
-        "pass_seconds": round(pass_seconds, 3),
-        "gradients_per_scored_draw": round(certify_seconds / given.points / double, 3),
-        "float32_gradients_per_scored_draw": round(certify_seconds / given.points / single, 3),
-    }
+    cells = []
+    for rows in map(int, given.rows):
+        with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+            write_store(batches(rows), Path(folder) / "rows")
+            command = [sys.executable, __file__, "--one", f"{folder}/rows", "--repeats", str(given.repeats)]
+            made = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        cells.append(json.loads(made.splitlines()[-1]))
+        aim = AIMS.get(rows)
+        judged = "" if aim is None else f"; under {aim:g} s: {'holds' if cells[-1]['known_seconds'] < aim else 'NO'}"
+        print(f"{json.dumps(cells[-1])}{judged}", flush=True)
+    machine = f"{os.cpu_count()} {platform.machine()} cores, JAX {cells[0]['jax']}"
+    record = {"date": date.today().isoformat(), "machine": machine, "chains": CHAINS, "draws": DRAWS, "sizes": cells}
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
+    given.out.write_text(json.dumps(record, indent=1) + "\n")
     print(f"Written to {given.out}")
 
 
