@@ -3,7 +3,7 @@
     python benchmarks/adversary.py                          # all cases, ten seeds each; about an hour on two cores
     python benchmarks/adversary.py --cases wall student_df --seeds 2
     python benchmarks/adversary.py --references             # only the references, which are kept in .cache/adversary
-    python benchmarks/adversary.py --advice                 # also try what warnings and refusals tell the user to pass
+    python benchmarks/adversary.py --advice                 # also do what warnings, errors and certificates advise
 
 Each case (`adversary_cases.py`) is one data set and ten runs with default arguments, compared with a reference of known
 error (`adversary_references.py`) in the model's unconstrained space. For every parameter, in sds of the reference,
@@ -49,7 +49,8 @@ CACHE = HERE.parent / ".cache" / "adversary"
 LIMITS = {"mean": 0.1, "sd": 0.07, "quantiles": 0.15}
 FEWEST_EFFECTIVE = 400
 PATIENCE = 2  # runs of a case without draws in time, after which its other seeds are not tried
-LATE = {"run": "draws", "advice": "draws", "certificate": "certificate"}
+LATE = {"run": "draws", "advice": "draws", "certificate": "certificate", "remedy": "verdict"}
+MOST_REMEDIES = 3  # one after the other
 VERDICTS = ("right", "warned", "refused", "wrong")
 
 
@@ -135,6 +136,26 @@ def ask_certificate(fit):
         return f"refused: {error}"
 
 
+def follow_remedies(problem, truth, seed, fit):
+    """Do what a certificate advises until it says PASS; return each verdict, and whether the last draws are right."""
+    model, data = problem.call or (problem.model, problem.data)
+    passed, steps = {}, []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", lwa.LwaWarning)
+        certificate = fit.certify(progress=False)
+        while not certificate.passed and certificate.advice and len(steps) < MOST_REMEDIES:
+            advice = certificate.advice
+            steps.append({"outcome": certificate.outcome, "verdict": certificate.verdict, "passed": advice})
+            if "passes" in advice:
+                fit = fit.polish(advice["passes"], progress=False)
+            elif "points" not in advice:
+                passed |= advice
+                fit = lwa.sample(model, data, seed=seed, progress=False, **passed)
+            certificate = fit.certify(points=advice.get("points"), progress=False)
+    judged = judge(collect_draws(fit.origin.model, fit), truth)
+    return {"steps": steps, "outcome": certificate.outcome, "verdict": certificate.verdict, "right": judged["right"]}
+
+
 def kind_of(text):
     """Return a message without its numbers and names, up to the first full stop: what it is about."""
     sentence = re.split(r"(?<=[a-z)])[.:;] ", text)[0]
@@ -158,6 +179,9 @@ def attack(case, seeds, options, send):
             send(("begin", "certificate", found))
             found["certificate"] = ask_certificate(fit)
         send(("run", seed, as_plain(found)))
+        if fit is not None and options["advice"] and (seed == 1 or found.get("certificate") == "warn"):
+            send(("begin", "remedy", {"seed": seed}))
+            send(("remedy", seed, as_plain({"seed": seed} | follow_remedies(problem, truth, seed, fit))))
         fit = None
         for said in found["messages"] if options["advice"] else []:
             kind = kind_of(said["text"])
@@ -231,8 +255,8 @@ class Task:
             self.found |= what
         elif word == "run":
             self.runs.append(what)
-        elif word == "advice":
-            self.found.setdefault("advice", []).append(what)
+        elif word in ("advice", "remedy"):
+            self.found.setdefault(word, []).append(what)
         elif word == "broken" and self.doing[0] == "run":
             return self.give_up(f"the process broke: {what[-500:]}")
         elif word == "broken":
@@ -240,6 +264,8 @@ class Task:
         return word in ("end", "broken")
 
     def is_late(self, limit):
+        if self.doing[0] == "remedy":
+            limit = MOST_REMEDIES * limit
         return self.doing[0] != "reference" and time.monotonic() - self.since > limit
 
     def give_up(self, why):
@@ -252,7 +278,7 @@ class Task:
         elif doing == "certificate":
             self.runs.append(as_plain(what) | {"certificate": why})
         else:
-            self.found.setdefault("advice", []).append(what | {"verdict": "wrong", "why": why})
+            self.found.setdefault(doing, []).append(what | {"verdict": "wrong", "right": False, "why": why})
         if sum(run.get("late", False) for run in self.runs) >= PATIENCE:
             done = {run["seed"] for run in self.runs}
             self.runs.extend(
@@ -389,6 +415,25 @@ def advice_of(cases):
     return [(kind, count, helped[kind]) for kind, count in tried.most_common()]
 
 
+def remedies_of(cases):
+    """Return by the first remedy that a certificate named: how often it was followed, to a PASS, and to right draws."""
+    followed, ended, helped = Counter(), Counter(), Counter()
+    for found in cases.values():
+        for one in found.get("remedy", []):
+            if steps := one.get("steps"):
+                kind = f"{steps[0]['outcome']}: {', '.join(steps[0]['passed'])}"
+                followed[kind] += 1
+                ended[kind] += one["outcome"] == "pass"
+                helped[kind] += one["outcome"] == "pass" and one["right"]
+    return [(kind, count, ended[kind], helped[kind]) for kind, count in followed.most_common()]
+
+
+def count_certified(cases):
+    """Return of how many first runs the certificate said PASS at once, and of how many it was asked."""
+    asked = [one for found in cases.values() for one in found.get("remedy", []) if one["seed"] == 1]
+    return sum(one.get("outcome") == "pass" and not one["steps"] for one in asked), len(asked)
+
+
 PAGE = """# Right, or refused
 
 {cases} models and data sets that were chosen to break default runs, {seeds} seeds each:
@@ -431,6 +476,14 @@ def write_page(path, record):
         messages += ["", "## Does the advice help?", "", "The arguments that a message names, in a second run:", ""]
         messages += ["| message | tried | right |", "|---|---|---|"]
         messages += [f"| {kind} | {count} | {helped} |" for kind, count, helped in tried]
+    if followed := remedies_of(cases):
+        passed, asked = count_certified(cases)
+        told = (
+            f"{passed} of {asked} first runs, one per case, had a PASS at once. What the certificate advised otherwise:"
+        )
+        messages += ["", "## Does the remedy of a certificate help?", "", told, ""]
+        messages += ["| verdict and remedy | followed | PASS | right too |", "|---|---|---|---|"]
+        messages += [f"| {kind} | {count} | {ended} | {helped} |" for kind, count, ended, helped in followed]
     filled = PAGE.format(
         **summary | {name: record[name] for name in ("date", "command", "machine", "jax")},
         cases=len(cases), seeds=max(len(found["runs"]) for found in cases.values()),
@@ -456,6 +509,14 @@ def line_of(task):
             said = run.get("why") or " // ".join(said["text"] for said in run["messages"]) or "nothing said"
             asked = run.get("certificate", "not asked")
             line += f"\n    seed {run['seed']} {run['verdict']}, certificate {asked}: {said[:300]}"
+    for one in found.get("remedy", []):
+        if one.get("steps") or one.get("why"):
+            told = "; ".join(f"{step['outcome']} {step['passed']}" for step in one.get("steps", []))
+            end = f"{one.get('outcome', one.get('why'))}, {'right' if one['right'] else 'NOT RIGHT'}"
+            line += f"\n    seed {one['seed']}: {told}, then {end}"
+            line += "" if one.get("outcome") == "pass" else f": {one.get('verdict')}"
+        elif one["outcome"] != "pass":
+            line += f"\n    seed {one['seed']}: certificate {one['outcome']}, no remedy: {one['verdict']}"
     return line + f"\n    {found['seconds']:.0f} s"
 
 
@@ -467,7 +528,7 @@ def read_arguments():
     parser.add_argument("--jobs", type=int, default=2, help="cases at a time")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds for a run")
     parser.add_argument("--references", action="store_true", help="only compute references")
-    parser.add_argument("--advice", action="store_true", help="also run what messages tell the user to pass")
+    parser.add_argument("--advice", action="store_true", help="also do what messages and certificates advise")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "adversary.json")
     parser.add_argument("--page", type=Path, help="write the page of results there")
     parser.add_argument("--page-only", action="store_true", help="write the page from the results on record")
@@ -513,6 +574,8 @@ def main():
     print("\n" + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in summary.items()))
     for kind, count, helped in advice_of(cases):
         print(f"advice of “{kind}”: tried {count}, right {helped}")
+    for kind, count, ended, helped in remedies_of(cases):
+        print(f"certificate {kind}: followed {count}, pass {ended}, right too {helped}")
     for words, holds in requirements(summary).items():
         print(f"{'holds' if holds else 'DOES NOT HOLD'}: {words}")
 

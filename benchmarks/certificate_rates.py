@@ -6,8 +6,9 @@
 Each case is a posterior whose exact draws are known, so that no sampler is involved. Draws are 4 chains of 2000,
 independent unless the case says otherwise. A posterior that needs no data is written as a prior; its rows add nothing.
 The skewed posteriors are those of the logarithm of a Poisson rate with a events and a flat prior: log Gamma(a), of
-skewness about -1/√a. Two cases are samplers: PyMC's NUTS and mean-field ADVI on a regression whose covariates are
-correlated in pairs, 0.9.
+skewness about -1/√a. In some cases the rows are 100,000 counts with unequal exposures, of which the certificate reads a
+few thousand; their twins `..._all_rows` read all. Two cases are samplers: PyMC's NUTS and mean-field ADVI on a
+regression whose covariates are correlated in pairs, 0.9.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import os
 import platform
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
@@ -29,6 +31,7 @@ import numpy as np
 from scipy import stats
 
 import lwa
+from lwa.diagnostics import certify as certify_module
 
 HERE = Path(__file__).parent
 CHAINS, DRAWS = 4, 2000
@@ -52,13 +55,14 @@ class Case:
     data: object
     draw: object
     name: str = "theta"
+    on_all_rows: bool = False
 
 
 CASES = {}
 
 
-def add(name, kind, what, made, draw, parameter="theta"):
-    CASES[name] = Case(kind, what, *made, draw, parameter)
+def add(name, kind, what, made, draw, parameter="theta", *, on_all_rows=False):
+    CASES[name] = Case(kind, what, *made, draw, parameter, on_all_rows)
 
 
 def without_data(log_density, d):
@@ -99,6 +103,33 @@ for events in (3, 5, 8, 15, 22, 30, 60, 200):
     if (off := limit_error(events, mirrored=True)) >= 0.2:
         add(f"mirrored_gamma_{events}", "wrong", f"mirrored: 97.5 % limit {off:.2f} sd off", made,
             lambda rng, a=events, m=mean: 2 * m - log_gamma(rng, a))  # fmt: skip
+
+
+def counts_with_exposures(events):
+    """Return a model of 100,000 counts, `events` in all, whose exposures add up to 1: its rate has the law Gamma(a)."""
+    rng = np.random.default_rng(12)
+    exposure = rng.lognormal(sigma=1.5, size=100_000)
+    exposure /= exposure.sum()
+    rows = {"y": rng.multinomial(events, exposure) * 1.0, "exposure": exposure}
+    return lwa.Model(lambda t, r: r["y"] * t - r["exposure"] * jnp.exp(t), lambda t: 0.0 * t, init=0.0), rows
+
+
+def add_counts(events, on_all_rows):
+    made, (mean, sd) = counts_with_exposures(events), moments_of_log_gamma(events)
+    label = f"exposures_{events}" + "_all_rows" * on_all_rows
+    words = f"{events} events in 100,000 counts, {'all rows' if on_all_rows else 'some rows'}"
+    add(label, "exact, pass", f"exact draws, {words}", made, lambda rng: log_gamma(rng, events),
+        on_all_rows=on_all_rows)  # fmt: skip
+    add(f"shifted_{label}", "wrong", f"shifted by 0.2 sd, {words}", made,
+        lambda rng: log_gamma(rng, events) + 0.2 * sd, on_all_rows=on_all_rows)  # fmt: skip
+    if (off := limit_error(events, mirrored=True)) >= 0.2:
+        add(f"mirrored_{label}", "wrong", f"mirrored: 97.5 % limit {off:.2f} sd off, {words}", made,
+            lambda rng: 2 * mean - log_gamma(rng, events), on_all_rows=on_all_rows)  # fmt: skip
+
+
+for events in (5, 22, 60):
+    for on_all_rows in (False, True):
+        add_counts(events, on_all_rows)
 
 
 def two_modes(rng, apart, share):
@@ -243,13 +274,24 @@ add("pymc_nuts", "exact, pass", "PyMC's NUTS, the regression of 5 parameters", r
 add("pymc_advi", "condemned", "PyMC's mean-field ADVI, the same", regression(5)[0], draw_by_advi, "beta")
 
 
+@contextmanager
+def all_rows():
+    """Let certificates read all rows at every draw."""
+    kept, certify_module.is_worthwhile = certify_module.is_worthwhile, lambda layout: False
+    try:
+        yield
+    finally:
+        certify_module.is_worthwhile = kept
+
+
 def judge(task):
     """Return the outcome of one certificate, whether a bar of a pass exceeds its tolerance, and the verdict."""
     name, seed = task
     case = CASES[name]
     logging.getLogger("pymc").setLevel(logging.ERROR)
     draws = case.draw(np.random.default_rng([seed, 1]))
-    found = lwa.certify(case.model, case.data, {case.name: draws}, progress=False)
+    with all_rows() if case.on_all_rows else nullcontext():
+        found = lwa.certify(case.model, case.data, {case.name: draws}, progress=False)
     loose = found.passed and any(one.bar > one.tolerance and not one.second_opinion for one in found.findings)
     return name, seed, found.outcome, loose, found.verdict
 
