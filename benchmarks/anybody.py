@@ -1,8 +1,8 @@
 """The certificate of anybody's draws: PyMC, NumPyro, BlackJAX, rivals and lwa on the same five models.
 
     python benchmarks/anybody.py                     # all of them; about ten minutes on two cores
-    python benchmarks/anybody.py --only rare mixture --page docs/certificate.md
-    python benchmarks/anybody.py --page-only         # write docs/certificate.md from the results on record
+    python benchmarks/anybody.py --only rare counts
+    python benchmarks/certificate_page.py            # writes docs/certificate.md from the results on record
 
 Each model is written once in NumPyro and once in PyMC, with the same priors. Every method has its own defaults, with
 draws enough for a verdict, and is judged in one line: `lwa.certify(model, data, draws)`. HMCECS needs a model without
@@ -316,6 +316,7 @@ def main():
             "machine": machine,
             "chains": CHAINS,
             "draws": DRAWS,
+            "names": METHODS,
             "models": found,
         }
         given.out.write_text(json.dumps(record, indent=1) + "\n")

@@ -234,6 +234,29 @@ def test_autocorrelated_draws_have_wider_bars():
     assert found.effective_draws == pytest.approx(8 * CHAINS * DRAWS / 9, rel=0.3)  # (1 + ρ) / (1 - ρ) = 9
 
 
+def correlated(rho, length, seed=1):
+    known = case("linear")
+    z = autoregressive(np.random.default_rng(seed), CHAINS, length, D, rho)
+    return lwa.certify(known.model, known.data, {"beta": known.mode + z @ known.factor.T}, **QUIET)
+
+
+def test_a_thousand_effective_draws_are_enough():
+    """As of NUTS with its defaults: another run could be off by more than is tolerated, these are known to be right."""
+    found = correlated(0.5, DRAWS)
+    assert found.passed
+    assert found.log_ratio_error.max() > 0.9 * np.log(1.07)
+    assert all(one.measured <= one.tolerance for one in found.findings)
+    assert max(found.by_chance[:, 0] / found.shift_error) > 0.99
+
+
+def test_a_hundred_effective_draws_are_too_few_and_the_advice_helps():
+    found = correlated(0.95, DRAWS)
+    assert found.outcome == "warn"
+    assert found.lacking_points == 1.0
+    assert 2 * DRAWS < found.advice["draws"] < 100 * DRAWS
+    assert correlated(0.95, found.advice["draws"]).passed
+
+
 def test_a_skewed_posterior_passes_exact_draws_but_not_its_laplace_approximation():
     """Sum 14: mode log(14/8), mean digamma(14) - log 8, sd √trigamma(14); the Laplace sd is 1/√14."""
     found = skewed(1)

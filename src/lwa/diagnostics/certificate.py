@@ -30,16 +30,18 @@ INTERVAL = 3.29
 """Length of a Gaussian's central 90 % interval, in sds."""
 PASSES, LONGER = 10, 4
 """Corrections by `fit.polish`, and how many times as many draws of an exact algorithm, that a remedy names."""
+LONGEST = 1.5
+"""A PASS speaks of the draws at hand, whose errors are measured, whatever chance had to do with them. Their Monte Carlo
+error, which another run of the same length would have too, may be so many tolerances long: some 700 effective draws."""
 OWN_SHARE, OTHER_SHARE = 0.8, 0.5
-"""Shares of a tolerance that may be taken up by the Monte Carlo error of the draws and by that of their gradients: with
-both, a bar is within tolerance."""
+"""Shares of what is allowed that a remedy leaves to the Monte Carlo error of draws, and to that of their gradients."""
 
 
 class Finding(NamedTuple):
-    """One quantity against its tolerance; `size`, `bar` and `tolerance` share a unit.
+    """One quantity against its tolerance; `size`, `bar`, `tolerance` and `by_chance` share a unit.
 
-    A second opinion measures something that another finding measures too. If it is vague, that says nothing against
-    the draws.
+    `by_chance` is the part of the bar that is the Monte Carlo error of the draws. A second opinion measures something
+    that another finding measures too. If it is vague, that says nothing against the draws.
     """
 
     subject: str
@@ -47,7 +49,13 @@ class Finding(NamedTuple):
     size: float
     bar: float
     tolerance: float
+    by_chance: float = 0.0
     second_opinion: bool = False
+
+    @property
+    def measured(self) -> float:
+        """How far the size may be from the error of the draws at hand."""
+        return subtract_error(self.bar, self.by_chance)
 
     @property
     def condemned(self) -> bool:
@@ -62,7 +70,8 @@ class Finding(NamedTuple):
     @property
     def vague(self) -> bool:
         """Whether it was measured too roughly to decide."""
-        return not self.second_opinion and not (self.bar <= self.tolerance and self.size <= self.tolerance)
+        known = max(self.measured, self.size, self.by_chance / LONGEST) <= self.tolerance
+        return not self.second_opinion and not known
 
     @property
     def unclear(self) -> bool:
@@ -96,7 +105,9 @@ class Certificate:
 
     It certifies the computation, not the model. Every `..._error` is an error bar: so many standard errors that all
     bars hold at once in 99 of 100 certificates. Each bar holds the Monte Carlo error of all draws, that of the
-    gradients at some of them, and that of the rows if some of them stood for all.
+    gradients at some of them, and that of the rows if some of them stood for all. A FAIL is beyond these bars: another
+    run would be off too. A PASS is about the draws at hand, and so are the bars that are printed: by how much their
+    mean is off is known better than by how much that of another run would be.
 
     Attributes
     ----------
@@ -118,6 +129,9 @@ class Certificate:
         log(sd of the draws / sd of π) along the directions in which they differ the most and the least, found from one
         half of the draws and measured on the other. All are 0 for exact draws; if correlations are wrong, some are not,
         even if every sd is right.
+    by_chance, worst_by_chance
+        The part of the bars that is the Monte Carlo error of the draws: of shift, log ratio, skewness and the shares
+        below and above, `(d, 5)`, and along the worst directions, the shift first.
     moved, moved_error
         By how much an exact move changes mean (in sds), variance (relative), skewness and the shares below and above
         the 90 % interval, `(d, 5)`. A draw θ moves to an independent θ' ~ G, the Gaussian with the mean and covariance
@@ -157,6 +171,8 @@ class Certificate:
     overall_shift_error: float
     log_widths: NDArray[np.float64]
     log_widths_error: NDArray[np.float64]
+    by_chance: NDArray[np.float64]
+    worst_by_chance: NDArray[np.float64]
     moved: NDArray[np.float64]
     moved_error: NDArray[np.float64]
     total_variation: float
@@ -199,32 +215,34 @@ class Certificate:
         for i, name in enumerate(self.names):
             found += self._find_effects(i, name)
         shift, error = self.overall_shift, self.overall_shift_error
-        words = f"is shifted by {shift:.2f} ± {error:.2f} sd"
-        found.append(Finding("a combination of parameters", words, shift, error, TOLERATED_WORST_SHIFT))
+        words, chance = f"is shifted by {shift:.2f} ± {error:.2f} sd", self.worst_by_chance
+        found.append(Finding("a combination of parameters", words, shift, error, TOLERATED_WORST_SHIFT, chance[0]))
         widest = float(np.log(TOLERATED_WORST_WIDTH))
-        for width, error in zip(self.log_widths, self.log_widths_error, strict=True):
+        for width, error, own in zip(self.log_widths, self.log_widths_error, chance[1:], strict=True):
             words = f"is {show_ratio(width, error)} times the posterior's"
-            found.append(Finding("the sd of a combination of parameters", words, abs(width), error, widest))
+            found.append(Finding("the sd of a combination of parameters", words, abs(width), error, widest, own))
         for i, name in enumerate(self.names):
-            found += self._find_moves(i, name)
+            found += [one for one in self._find_moves(i, name) if one.bar <= one.tolerance or one.off]
         return found
 
     def _find_effects(self, i: int, name: str) -> list[Finding]:
         """Return what the gradients say of a parameter."""
-        shift, ratio, skewness = self.shift[i], self.log_ratio[i], self.skewness[i]
+        shift, ratio, skewness, chance = self.shift[i], self.log_ratio[i], self.skewness[i], self.by_chance[i]
         bars = self.shift_error[i], self.log_ratio_error[i], self.skewness_error[i]
         widest = float(np.log(TOLERATED_WIDTH))
         found = [
-            Finding(name, f"is shifted by {shift:.2f} ± {bars[0]:.2f} sd", abs(shift), bars[0], TOLERATED_SHIFT),
+            Finding(name, f"is shifted by {shift:.2f} ± {bars[0]:.2f} sd", abs(shift), bars[0], TOLERATED_SHIFT,
+                    chance[0]),
             Finding(f"the sd of {name}", f"is {show_ratio(ratio, bars[1])} times the posterior's", abs(ratio), bars[1],
-                    widest),
+                    widest, chance[1]),
             Finding(f"the skewness of {name}", f"is off by {skewness:.2f} ± {bars[2]:.2f}", abs(skewness), bars[2],
-                    TOLERATED_SKEWNESS),
+                    TOLERATED_SKEWNESS, chance[2]),
         ]  # fmt: skip
-        for side, share, bar in zip(("lower", "upper"), self.outside[i], self.outside_error[i], strict=True):
+        tails = zip(("lower", "upper"), self.outside[i], self.outside_error[i], chance[3:], strict=True)
+        for side, share, bar, own in tails:
             subject = f"the {side} end of the 90 % interval of {name}"
             words = f"cuts off {100 * share:.1f} ± {100 * bar:.1f} % of the posterior, not 5 %"
-            found.append(Finding(subject, words, abs(share - TAIL), bar, TOLERATED_TAIL))
+            found.append(Finding(subject, words, abs(share - TAIL), bar, TOLERATED_TAIL, own))
         return found
 
     def _find_moves(self, i: int, name: str) -> list[Finding]:
@@ -264,7 +282,7 @@ class Certificate:
         elif self.outcome == "pass":
             text = (
                 f"pass: in the region these draws visit, means are right to {self._worst_shift:.2g} sd, sds to "
-                f"{self._worst_width:.1%}, skewness to {max(np.abs(self.skewness) + self.skewness_error):.2g} and each "
+                f"{self._worst_width:.1%}, skewness to {self._worst_skewness:.2g} and each "
                 f"end of a 90 % interval to {100 * self._worst_tail:.1f} % of the posterior, error bars included."
             )
         else:
@@ -274,16 +292,26 @@ class Certificate:
         return text
 
     @property
+    def _measured(self) -> NDArray[np.float64]:
+        """Bars `(d, 5)` of the errors of the draws at hand."""
+        bars = np.column_stack([self.shift_error, self.log_ratio_error, self.skewness_error, self.outside_error])
+        return subtract_error(bars, self.by_chance)
+
+    @property
     def _worst_shift(self) -> float:
-        return float(max(np.abs(self.shift) + self.shift_error))
+        return float(max(np.abs(self.shift) + self._measured[:, 0]))
 
     @property
     def _worst_width(self) -> float:
-        return float(np.expm1(max(np.abs(self.log_ratio) + self.log_ratio_error)))
+        return float(np.expm1(max(np.abs(self.log_ratio) + self._measured[:, 1])))
+
+    @property
+    def _worst_skewness(self) -> float:
+        return float(max(np.abs(self.skewness) + self._measured[:, 2]))
 
     @property
     def _worst_tail(self) -> float:
-        return float((np.abs(self.outside - TAIL) + self.outside_error).max())
+        return float((np.abs(self.outside - TAIL) + self._measured[:, 3:]).max())
 
     @property
     def _least_clear(self) -> Finding:
@@ -351,13 +379,14 @@ class Certificate:
 
     def cells(self, i: int) -> tuple[str, str, str, str]:
         """Return shift, sd ratio, error of the skewness, and what lies beyond the 90 % interval, of one parameter."""
-        below, above = 100 * self.outside[i]
-        bar = 100 * self.outside_error[i].max()
+        (below, above), bars = 100 * self.outside[i], self._measured[i]
+        bar = 100 * bars[3:].max()
         tails = f"{below:.1f}, {above:.1f} ± {bar:.1f} %" if bar <= 100 * NOT_MEASURED * TOLERATED_TAIL else NOTHING
+        ratio = float(self.sd_ratio[i])
         return (
-            show(self.shift[i], self.shift_error[i], TOLERATED_SHIFT),
-            show(self.sd_ratio[i], self.sd_ratio_error[i], TOLERATED_WIDTH - 1),
-            show(self.skewness[i], self.skewness_error[i], TOLERATED_SKEWNESS, "+.2f"),
+            show(self.shift[i], bars[0], TOLERATED_SHIFT),
+            show(ratio, ratio * np.expm1(bars[1]), TOLERATED_WIDTH - 1),
+            show(self.skewness[i], bars[2], TOLERATED_SKEWNESS, "+.2f"),
             tails,
         )
 
@@ -369,18 +398,20 @@ class Certificate:
             row = "".join(f"  {cell:>{size}}" for cell, size in zip(self.cells(i), COLUMNS.values(), strict=True))
             lines.append(f"{name:{wide}}  {self.mean[i]:>9.4g} {self.sd[i]:>9.4g}{row}")
         ends = [0, -1] if len(self.eigenvalues) > 1 else [0]
-        limit = TOLERATED_WORST_WIDTH**2 - 1
-        extremes = ", ".join(show(self.eigenvalues[i], self.eigenvalues_error[i], limit) for i in ends)
+        limit, chance = TOLERATED_WORST_WIDTH**2 - 1, self.worst_by_chance
+        shift_bar = subtract_error(self.overall_shift_error, chance[0])
+        bars = self.eigenvalues * np.expm1(2 * subtract_error(self.log_widths_error, chance[1:]))
+        extremes = ", ".join(show(self.eigenvalues[i], bars[i], limit) for i in ends)
         lines += [
             "Worst directions",
-            f"{'shift / sd':{wide}}  {show(self.overall_shift, self.overall_shift_error, TOLERATED_WORST_SHIFT)}",
+            f"{'shift / sd':{wide}}  {show(self.overall_shift, shift_bar, TOLERATED_WORST_SHIFT)}",
             f"{'variance ratio':{wide}}  {extremes}",
             "An exact move",
             f"{'is refused':{wide}}  {self.total_variation:.3f} ± {self.total_variation_error:.3f}",
         ]
-        for label, place in (("shift / sd", 0), ("variance", 1)):
+        for label, place, limit in (("shift / sd", 0, TOLERATED_SHIFT), ("variance", 1, TOLERATED_WIDTH**2 - 1)):
             most = int(np.argmax(np.abs(self.moved[:, place])))
-            cell = f"{self.moved[most, place]:+.3f} ± {self.moved_error[most, place]:.3f}"
+            cell = show(self.moved[most, place], self.moved_error[most, place], limit / NOT_MEASURED, "+.3f")
             lines.append(f"{label:{wide}}  {cell} at most, of {self.names[most]}")
         return "\n".join(lines)
 
@@ -412,8 +443,13 @@ class Certificate:
         return (
             f"lwa.Certificate: {self.verdict}\n{self.meaning}\n{self.table()}\n"
             f"{self.source}; R² {self.r_squared:.3f}, {self.effective_draws:.0f} effective draws. "
-            f"±: error bars that hold at once with {CONFIDENCE:.0%}."
+            f"±: error bars of these draws, which hold at once with {CONFIDENCE:.0%}."
         )
+
+
+def subtract_error(bar: Any, part: Any) -> Any:
+    """Return what is left of error bars, numbers or arrays, without an independent part of the error."""
+    return np.sqrt(np.maximum(bar**2 - part**2, 0.0))
 
 
 def show_ratio(log_ratio: float, bar: float) -> str:

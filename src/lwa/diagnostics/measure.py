@@ -1,5 +1,6 @@
 """From draws, gradients and exact moves to the numbers of a certificate."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -7,12 +8,15 @@ from numpy.typing import NDArray
 
 from lwa.diagnostics.autocorrelation import effective_draws
 from lwa.diagnostics.certificate import (
+    LONGEST,
     OTHER_SHARE,
     OWN_SHARE,
     TOLERATED_SHIFT,
     TOLERATED_SKEWNESS,
     TOLERATED_TAIL,
     TOLERATED_WIDTH,
+    TOLERATED_WORST_SHIFT,
+    TOLERATED_WORST_WIDTH,
     Certificate,
     MadeBy,
     standard_errors_per_bar,
@@ -31,6 +35,8 @@ from lwa.diagnostics.transitions import ExactMoves, measure_transition
 from lwa.models.check import label_entries
 from lwa.models.model import Model
 
+TOLERANCES = (TOLERATED_SHIFT, 2 * np.log(TOLERATED_WIDTH), TOLERATED_SKEWNESS, TOLERATED_TAIL, TOLERATED_TAIL)
+"""Of the effects, in the order of `shapes`; an error of the variance is twice that of log(sd)."""
 PER_PARAMETER, BESIDES = 11, 2
 """Error bars: five effects, five changes by exact moves and a direction per parameter, and two more."""
 
@@ -59,14 +65,22 @@ def build_certificate(
     log_ratio, log_ratio_bar = read_log_width(plainly, standard_errors)
     log_widths, log_widths_bar = read_log_width(worst, standard_errors)
     centre = mean - plainly.size[:, 0] * plainly.scale
-    lacking_draws, lacking_points = find_lacking(plainly, standard_errors)
+    chance = find_chance(plainly, log_ratio_bar, standard_errors)
+    worst_chance = find_chance(worst, log_widths_bar, standard_errors)
+    lacking = [
+        find_lacking(plainly, TOLERANCES, standard_errors),
+        find_lacking(worst, (TOLERATED_WORST_SHIFT, 2 * np.log(TOLERATED_WORST_WIDTH)), standard_errors),
+    ]
+    lacking_draws, lacking_points = map(max, zip(*lacking, strict=True))
+    worst_by_chance = np.array([worst_chance[0, 0], *worst_chance[1:, 1]])
     return Certificate(
         names=label_entries(model), mean=centre, sd=np.sqrt((factor**2).sum(1)) / np.exp(log_ratio),
         shift=plainly.size[:, 0], shift_error=bars[:, 0], log_ratio=log_ratio, log_ratio_error=log_ratio_bar,
         skewness=plainly.size[:, 2], skewness_error=bars[:, 2], outside=TAIL - plainly.size[:, 3:],
         outside_error=bars[:, 3:], overall_shift=max(0.0, float(worst.size[0, 0])),
         overall_shift_error=float(standard_errors * worst.error[0, 0]), log_widths=log_widths[1:],
-        log_widths_error=log_widths_bar[1:], moved=change.change, moved_error=standard_errors * change.error,
+        log_widths_error=log_widths_bar[1:], by_chance=chance, worst_by_chance=worst_by_chance,
+        moved=change.change, moved_error=standard_errors * change.error,
         total_variation=change.rejected, total_variation_error=standard_errors * change.rejected_error,
         r_squared=frame.explained, effective_draws=float(effective_draws(evidence.draws).min()),
         lacking_draws=lacking_draws, lacking_points=lacking_points, chains=chains, draws=draws,
@@ -80,9 +94,20 @@ def split_evidence(evidence: Evidence, odd: NDArray[np.int64], half: int) -> Evi
     return Evidence(evidence.draws[half::2], evidence.points[odd == half], evidence.gradients[odd == half], noise)
 
 
-def find_lacking(found: Effects, standard_errors: float) -> tuple[float, float]:
-    """Return how many times as many draws and gradients would leave bars within tolerance; at least 1."""
-    tolerances = (TOLERATED_SHIFT, 2 * np.log(TOLERATED_WIDTH), TOLERATED_SKEWNESS, TOLERATED_TAIL, TOLERATED_TAIL)
-    beside = np.hypot(found.of_points, found.of_rows)
-    own, other = (standard_errors * errors / tolerances for errors in (found.of_draws, beside))
-    return max(1.0, float((own / OWN_SHARE).max() ** 2)), max(1.0, float((other / OTHER_SHARE).max() ** 2))
+def find_chance(found: Effects, log_width_bar: NDArray[np.float64], standard_errors: float) -> NDArray[np.float64]:
+    """Return the part of every bar that is the Monte Carlo error of the draws; that of the variance as of log(sd)."""
+    chance = standard_errors * found.of_draws
+    chance[:, 1] = log_width_bar * found.of_draws[:, 1] / np.maximum(found.error[:, 1], 1e-300)
+    return chance
+
+
+def find_lacking(found: Effects, tolerances: Sequence[float], standard_errors: float) -> tuple[float, float]:
+    """Return how many times as many draws and gradients would do; at least 1.
+
+    Where an effect is beyond tolerance, but maybe by chance, draws must be so many that it is not.
+    """
+    size = found.size.copy()
+    size[:, 1] -= found.own_shift
+    own, other = standard_errors * found.of_draws, standard_errors * np.hypot(found.of_points, found.of_rows)
+    allowed = OWN_SHARE * np.where(np.abs(size) > tolerances, 1.0, LONGEST) * tolerances
+    return max(1.0, float((own / allowed).max() ** 2)), max(1.0, float((other / tolerances).max() / OTHER_SHARE) ** 2)

@@ -27,12 +27,13 @@ SETTINGS = {
 
 def certificate(shift=0.0, error=0.01, d=2, names=None):
     """One that passes where the shift is none, and fails where it is large; with a large error it cannot tell."""
-    zero, bar = np.zeros(d), np.full(d, error)
+    zero, bar, tail = np.zeros(d), np.full(d, error), min(error, 0.01)
     return Certificate(
         names=names or [f"beta[{i}]" for i in range(d)], mean=zero, sd=zero + 1.0,
         shift=zero + shift, shift_error=bar, log_ratio=zero, log_ratio_error=bar, skewness=zero, skewness_error=bar,
-        outside=np.full((d, 2), 0.05), outside_error=np.full((d, 2), min(error, 0.01)), overall_shift=abs(shift),
-        overall_shift_error=error, log_widths=zero, log_widths_error=bar, moved=np.zeros((d, 5)),
+        outside=np.full((d, 2), 0.05), outside_error=np.full((d, 2), tail), overall_shift=abs(shift),
+        overall_shift_error=error, log_widths=zero, log_widths_error=bar, by_chance=np.full((d, 5), 0.9 * tail),
+        worst_by_chance=np.full(d + 1, 0.9 * error), moved=np.zeros((d, 5)),
         moved_error=np.full((d, 5), error), total_variation=0.01, total_variation_error=0.01, r_squared=1.0,
         effective_draws=3000.0, lacking_draws=max(1.0, error / 0.1), lacking_points=1.0, chains=4, draws=1000,
         points=300, rows=10_000, read=0, made_by=ANOTHER,
