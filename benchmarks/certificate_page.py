@@ -41,7 +41,7 @@ means, sds, skewness and 90 % intervals, and needs only the model, the rows and 
 
 The first line is the verdict, then comes what it means, then the table.
 
-- **PASS**: of these draws, each mean, sd, skewness and 90 % interval is within tolerance, and so is its error bar: means
+- **PASS**: of these draws, each mean, sd, skewness and 90 % interval is within tolerance, and so is its bar: means
   to 0.1 sd, sds to a factor of 1.07, skewness to 0.25, and 3 to 7 % of the posterior beyond each end of the interval.
   Their Monte Carlo error must be small too, some 700 effective draws.
 - **WARN**: the draws may be right or wrong; it says what to do to find out.
