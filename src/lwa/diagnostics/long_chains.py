@@ -75,7 +75,8 @@ def select_slowest(posterior: Mapping[str, NDArray[Any]]) -> tuple[list[int], Fl
         with np.errstate(invalid="ignore", divide="ignore"):
             score = means.var((0, 1)) / some.var((0, 1))
         usual = np.isfinite(some).all((0, 1)) & (np.ptp(some, axis=(0, 1)) > 0)
-        found += [(score[i], first + int(i), some[..., i]) for i in np.flatnonzero(usual)]
+        worst = sorted(np.flatnonzero(usual), key=lambda i: -score[i])[:MOST_JUDGED]
+        found += [(score[i], first + int(i), some[..., i].copy()) for i in worst]  # a view would keep all of `some`
         found = sorted(found, key=lambda one: -one[0])[:MOST_JUDGED]
     return [place for _, place, _ in found], np.stack([draws for *_, draws in found], -1) if found else np.empty(0)
 
