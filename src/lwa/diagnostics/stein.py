@@ -30,6 +30,9 @@ EXPLAINED = 0.5
 """R² below which the regression says nothing of π."""
 NEAR_GAUSSIAN = 0.9
 """R² below which π may have heavy tails: then draws beyond three sds count less in the variance too."""
+MISFIT = 0.5
+"""If the draws lie elsewhere than π or are much wider, the straight line fits the gradients there, not at draws of π. So
+large a share of what it leaves unexplained then counts as one standard error."""
 FLATTEST = 0.01
 """Smallest curvature of π believed, in units of the draws' own. Below it the draws see no end of π."""
 
@@ -60,7 +63,7 @@ class Effects(NamedTuple):
 
     size: Float64[np.ndarray, "k q"]
     of_draws: Float64[np.ndarray, "k q"]  # Monte Carlo error of all draws
-    of_points: Float64[np.ndarray, "k q"]  # gradients at some draws stand for those at all
+    of_points: Float64[np.ndarray, "k q"]  # gradients at some draws stand for those at all, and at draws of π
     of_rows: Float64[np.ndarray, "k q"]  # some rows stand for all rows
     scale: Float64[np.ndarray, " k"]  # sd of the Gaussian that stands for π
     own_shift: Float64[np.ndarray, " k"]  # square of the shift between it and the draws, in its sds
@@ -103,7 +106,11 @@ def measure_effects(
         partners = evaluate_partners(at_points[:, j], ends, quantities)
         pulled = partners * residuals[:, j, None]
         # In the order of chains and draws, so that errors of neighbouring points may be alike.
-        found[:3, j] = tests.mean((0, 1)) + pulled.mean(0), find_own_errors(tests), standard_error_of_mean(pulled[None])
+        by_chance, moved = standard_error_of_mean(pulled[None]), pulled.mean(0)
+        apart = float((y[..., j] ** 2).mean()) - 1.0
+        beyond = MISFIT * min(1.0, apart**2) * np.sqrt((pulled**2).mean(0))
+        of_points = np.hypot(by_chance, beyond)
+        found[:3, j] = tests.mean((0, 1)) + moved, find_own_errors(tests), of_points
         if evidence.noise is not None:
             batches = (evidence.noise @ along[:, j] / scale[j]) @ partners / len(partners)
             found[3, j] = batches.std(0, ddof=1) / np.sqrt(len(batches))
