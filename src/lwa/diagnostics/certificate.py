@@ -216,11 +216,15 @@ class Certificate:
             found += self._find_effects(i, name)
         shift, error = self.overall_shift, self.overall_shift_error
         words, chance = f"is shifted by {shift:.2f} ± {error:.2f} sd", self.worst_by_chance
-        found.append(Finding("a combination of parameters", words, shift, error, TOLERATED_WORST_SHIFT, chance[0]))
+        found.append(
+            Finding("a combination of parameters", words, shift, error, TOLERATED_WORST_SHIFT, by_chance=chance[0])
+        )
         widest = float(np.log(TOLERATED_WORST_WIDTH))
         for width, error, own in zip(self.log_widths, self.log_widths_error, chance[1:], strict=True):
             words = f"is {show_ratio(width, error)} times the posterior's"
-            found.append(Finding("the sd of a combination of parameters", words, abs(width), error, widest, own))
+            found.append(
+                Finding("the sd of a combination of parameters", words, abs(width), error, widest, by_chance=own)
+            )
         for i, name in enumerate(self.names):
             found += [one for one in self._find_moves(i, name) if one.bar <= one.tolerance or one.off]
         return found
@@ -232,17 +236,17 @@ class Certificate:
         widest = float(np.log(TOLERATED_WIDTH))
         found = [
             Finding(name, f"is shifted by {shift:.2f} ± {bars[0]:.2f} sd", abs(shift), bars[0], TOLERATED_SHIFT,
-                    chance[0]),
+                    by_chance=chance[0]),
             Finding(f"the sd of {name}", f"is {show_ratio(ratio, bars[1])} times the posterior's", abs(ratio), bars[1],
-                    widest, chance[1]),
+                    widest, by_chance=chance[1]),
             Finding(f"the skewness of {name}", f"is off by {skewness:.2f} ± {bars[2]:.2f}", abs(skewness), bars[2],
-                    TOLERATED_SKEWNESS, chance[2]),
+                    TOLERATED_SKEWNESS, by_chance=chance[2]),
         ]  # fmt: skip
         tails = zip(("lower", "upper"), self.outside[i], self.outside_error[i], chance[3:], strict=True)
         for side, share, bar, own in tails:
             subject = f"the {side} end of the 90 % interval of {name}"
             words = f"cuts off {100 * share:.1f} ± {100 * bar:.1f} % of the posterior, not 5 %"
-            found.append(Finding(subject, words, abs(share - TAIL), bar, TOLERATED_TAIL, own))
+            found.append(Finding(subject, words, abs(share - TAIL), bar, TOLERATED_TAIL, by_chance=own))
         return found
 
     def _find_moves(self, i: int, name: str) -> list[Finding]:

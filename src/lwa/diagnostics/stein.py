@@ -31,8 +31,8 @@ EXPLAINED = 0.5
 NEAR_GAUSSIAN = 0.9
 """R² below which π may have heavy tails: then draws beyond three sds count less in the variance too."""
 MISFIT = 0.5
-"""If the draws lie elsewhere than π or are much wider, the straight line fits the gradients there, not at draws of π. So
-large a share of what it leaves unexplained then counts as one standard error."""
+"""If draws are elsewhere than π, or much wider, the straight line fits the gradients there, not those of π. So much of
+what it leaves unexplained then counts as one standard error."""
 FLATTEST = 0.01
 """Smallest curvature of π believed, in units of the draws' own. Below it the draws see no end of π."""
 
