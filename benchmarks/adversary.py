@@ -146,10 +146,11 @@ def follow_remedies(problem, truth, seed, fit):
         while not certificate.passed and certificate.advice and len(steps) < MOST_REMEDIES:
             advice = certificate.advice
             steps.append({"outcome": certificate.outcome, "verdict": certificate.verdict, "passed": advice})
+            sampling = {name: value for name, value in advice.items() if name not in ("passes", "points")}
             if "passes" in advice:
                 fit = fit.polish(advice["passes"], progress=False)
-            elif "points" not in advice:
-                passed |= advice
+            elif sampling:
+                passed |= sampling
                 fit = lwa.sample(model, data, seed=seed, progress=False, **passed)
             certificate = fit.certify(points=advice.get("points"), progress=False)
     judged = judge(collect_draws(fit.origin.model, fit), truth)

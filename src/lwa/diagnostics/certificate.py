@@ -30,6 +30,8 @@ INTERVAL = 3.29
 """Length of a Gaussian's central 90 % interval, in sds."""
 PASSES, LONGER = 10, 4
 """Corrections by `fit.polish`, and how many times as many draws of an exact algorithm, that a remedy names."""
+MOST_ASKED, MARGIN = 20_000, 1.2
+"""Gradients that a remedy asks for at the most, and how many times as many as it seems to need."""
 LONGEST = 1.5
 """A PASS speaks of the draws at hand, whose errors are measured, whatever chance had to do with them. Their Monte Carlo
 error, which another run of the same length would have too, may be so many tolerances long: some 700 effective draws."""
@@ -337,9 +339,13 @@ class Certificate:
             if made.subset_size == made.whole:
                 return {"draws": round_up(LONGER * self.draws)}
             return {"subset_size": made.whole} if made.in_one_step else {"passes": PASSES}
-        if self.lacking_draws > 1.0:
-            return {"draws": round_up(int(self.lacking_draws * self.draws) + 1)}
-        return {"points": round_up(int(self.lacking_points * self.points) + 1)}
+        points = self.points if self.lacking_points <= 1.0 else MARGIN * self.lacking_points * self.points
+        if points > MOST_ASKED:
+            return {}
+        draws = self.draws if self.lacking_draws <= 1.0 else self.lacking_draws * self.draws
+        draws = max(draws, points / self.chains)
+        wanted = {"draws": round_up(int(draws) + 1)} if draws > self.draws else {}
+        return wanted | ({"points": round_up(int(points) + 1)} if points > self.points else {})
 
     @property
     def remedy(self) -> str:
@@ -347,9 +353,9 @@ class Certificate:
         if self.outcome == "pass":
             return ""
         advice, off = self.advice, self.outcome == "fail" or any(finding.off for finding in self.findings)
-        if points := advice.get("points"):
-            return f"Take more gradients: pass points={points}."
-        if off and not advice:
+        if not off:
+            return self._ask_for_more(advice)
+        if not advice:
             return (
                 "This is more than chance, so more draws will not change it. Draw from the posterior itself, with NUTS "
                 "or lwa.sample(model, data)."
@@ -365,12 +371,23 @@ class Certificate:
                 f"fit.polish({passes}), which computes the posterior of all rows {passes + 1} times for each of up to "
                 "1,000 draws, or sample with exact=True or a larger subset_size."
             )
-        if off:
-            return f"Each step took all rows into account, so chains were too short: pass draws={advice['draws']}."
-        return (
+        return f"Each step took all rows into account, so chains were too short: pass draws={advice['draws']}."
+
+    def _ask_for_more(self, advice: dict[str, int]) -> str:
+        """Return which of draws and gradients are too few."""
+        points, draws = advice.get("points"), advice.get("draws")
+        if draws is None and points is None:
+            return (
+                "This posterior is too far from Gaussian for gradients to tell. Compare these draws with those of a "
+                "second run, from other starts, of a sampler that takes all rows into account."
+            )
+        if draws is None:
+            return f"Take more gradients: pass points={points} to certify."
+        text = (
             f"Draw more: these are worth {self.effective_draws:.0f} independent ones, and {self.chains} chains of "
-            f"draws={advice['draws']} would do."
+            f"draws={draws} would do"
         )
+        return f"{text}." if points is None else f"{text}, with points={points} for certify."
 
     @property
     def meaning(self) -> str:

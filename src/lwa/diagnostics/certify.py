@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from lwa.backend.xla import full_precision
 from lwa.data.data import Data, lay_out
 from lwa.data.lead_in import extend_lead_in
-from lwa.diagnostics.certificate import ANOTHER, Certificate, MadeBy
+from lwa.diagnostics.certificate import ANOTHER, MARGIN, Certificate, MadeBy
 from lwa.diagnostics.draws import Spread, arrange_chains, choose_points, collect_draws, measure_spread
 from lwa.diagnostics.gradients import score_places, spread_evenly
 from lwa.diagnostics.measure import RowsRead, build_certificate
@@ -23,8 +23,8 @@ from lwa.user.progress import Display
 
 MOST_STARTS = 500
 """Draws from which exact moves start, a second opinion: more parameters need more gradients, but no more moves."""
-MORE_TIMES_POINTS, MOST_POINTS, MARGIN = 4, 6000, 1.2
-"""Gradients of a second look: this many times those of the first, or as many as bars ask for, with a margin."""
+MORE_TIMES_POINTS, MOST_POINTS = 4, 6000
+"""Gradients of a second look: this many times those of the first, or as many as bars ask for."""
 
 
 def certify(
