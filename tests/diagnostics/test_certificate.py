@@ -257,6 +257,32 @@ def test_a_hundred_effective_draws_are_too_few_and_the_advice_helps():
     assert correlated(0.95, found.advice["draws"]).passed
 
 
+def judge_skew_normal(alpha, draws=DRAWS, points=None):
+    """Exact draws of a skew-normal law, and their certificate."""
+    model = lwa.Model(
+        lambda t, y: 0.0 * y * t, lambda t: -0.5 * t**2 + jax.scipy.stats.norm.logcdf(alpha * t), init=1.0
+    )
+    half, rest = np.random.default_rng(1).normal(size=(2, CHAINS, draws))
+    exact = (alpha * np.abs(half) + rest) / np.hypot(1.0, alpha)
+    return lwa.certify(model, np.zeros(100), {"theta": exact}, points=points, **QUIET)
+
+
+def test_if_gradients_are_too_few_the_remedy_asks_for_as_many_draws():
+    found = judge_skew_normal(7.0)
+    assert found.outcome == "warn"
+    advice = found.advice
+    assert advice["points"] <= CHAINS * advice["draws"]
+    assert all(f"{name}={value}" in found.verdict for name, value in advice.items())
+    assert judge_skew_normal(7.0, **advice).passed
+
+
+def test_if_no_number_of_gradients_would_do_the_remedy_says_so():
+    found = judge_skew_normal(100.0)
+    assert found.outcome == "warn"
+    assert found.advice == {}
+    assert "too far from Gaussian" in found.verdict
+
+
 def test_a_skewed_posterior_passes_exact_draws_but_not_its_laplace_approximation():
     """Sum 14: mode log(14/8), mean digamma(14) - log 8, sd √trigamma(14); the Laplace sd is 1/√14."""
     found = skewed(1)

@@ -35,8 +35,8 @@ MOST_ASKED, MARGIN = 20_000, 1.2
 LONGEST = 1.5
 """A PASS speaks of the draws at hand, whose errors are measured, whatever chance had to do with them. Their Monte Carlo
 error, which another run of the same length would have too, may be so many tolerances long: some 700 effective draws."""
-OWN_SHARE, OTHER_SHARE = 0.8, 0.5
-"""Shares of what is allowed that a remedy leaves to the Monte Carlo error of draws, and to that of their gradients."""
+SHARE = 0.8
+"""Share of what is allowed that a remedy leaves to the Monte Carlo error of draws, and to that of their gradients."""
 
 
 class Finding(NamedTuple):

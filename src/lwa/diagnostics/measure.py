@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from lwa.diagnostics.autocorrelation import effective_draws
 from lwa.diagnostics.certificate import (
     LONGEST,
-    OTHER_SHARE,
-    OWN_SHARE,
+    SHARE,
     TOLERATED_SHIFT,
     TOLERATED_SKEWNESS,
     TOLERATED_TAIL,
@@ -109,5 +108,5 @@ def find_lacking(found: Effects, tolerances: Sequence[float], standard_errors: f
     size = found.size.copy()
     size[:, 1] -= found.own_shift
     own, other = standard_errors * found.of_draws, standard_errors * np.hypot(found.of_points, found.of_rows)
-    allowed = OWN_SHARE * np.where(np.abs(size) > tolerances, 1.0, LONGEST) * tolerances
-    return max(1.0, float((own / allowed).max() ** 2)), max(1.0, float((other / tolerances).max() / OTHER_SHARE) ** 2)
+    allowed = SHARE * np.where(np.abs(size) > tolerances, 1.0, LONGEST) * tolerances
+    return max(1.0, float((own / allowed).max() ** 2)), max(1.0, float((other / tolerances).max() / SHARE) ** 2)
