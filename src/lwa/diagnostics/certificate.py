@@ -339,13 +339,14 @@ class Certificate:
             if made.subset_size == made.whole:
                 return {"draws": round_up(LONGER * self.draws)}
             return {"subset_size": made.whole} if made.in_one_step else {"passes": PASSES}
-        points = self.points if self.lacking_points <= 1.0 else MARGIN * self.lacking_points * self.points
+        points = self.points if self.lacking_points <= 1.0 else grow(self.points, MARGIN * self.lacking_points)
         if points > MOST_ASKED:
             return {}
-        draws = self.draws if self.lacking_draws <= 1.0 else self.lacking_draws * self.draws
-        draws = max(draws, points / self.chains)
-        wanted = {"draws": round_up(int(draws) + 1)} if draws > self.draws else {}
-        return wanted | ({"points": round_up(int(points) + 1)} if points > self.points else {})
+        draws = self.draws if self.lacking_draws <= 1.0 else grow(self.draws, self.lacking_draws)
+        if points > self.chains * draws:
+            draws = grow(points, 1 / self.chains)
+        wanted = {"draws": draws} if draws > self.draws else {}
+        return wanted | ({"points": points} if points > self.points else {})
 
     @property
     def remedy(self) -> str:
@@ -466,6 +467,11 @@ class Certificate:
             f"{self.source}; R² {self.r_squared:.3f}, {self.effective_draws:.0f} effective draws. "
             f"±: error bars of these draws, which hold at once with {CONFIDENCE:.0%}."
         )
+
+
+def grow(count: int, factor: float) -> int:
+    """Return a round number that is larger by the factor at least."""
+    return round_up(int(factor * count) + 1)
 
 
 def subtract_error(bar: Any, part: Any) -> Any:
