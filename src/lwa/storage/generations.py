@@ -21,12 +21,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lwa.storage.atomic import write_whole
+from lwa.storage.atomic import is_partial, open_regular, write_whole
 
 MAGIC = b"lwastate"
 HEADER = struct.Struct("<8sQI")
 STATE_FILES = "state-" + 8 * "[0-9]" + ".lwa"
-PARTIAL_STATE = "state.partial"
+LARGEST_STATE = 2**33
+"""Bytes of a state, at most. A larger one is not lwa's."""
 HEAD_ARRAY = "head"
 """The array that holds JSON."""
 KEPT_GENERATIONS = 2
@@ -49,18 +50,32 @@ class Generation:
 def write_generation(folder: Path, number: int, head: Head, arrays: Arrays) -> None:
     """Write a generation, then remove all but the last two."""
     content = pack_generation(head, arrays)
-    write_whole(folder / f"state-{number:08d}.lwa", content, folder / PARTIAL_STATE)
-    for old in sorted(folder.glob(STATE_FILES))[:-KEPT_GENERATIONS]:
+    write_whole(folder / f"state-{number:08d}.lwa", content)
+    for old in [*sorted(folder.glob(STATE_FILES))[:-KEPT_GENERATIONS], *find_partial_states(folder)]:
         old.unlink(missing_ok=True)
+
+
+def find_partial_states(folder: Path) -> list[Path]:
+    """Return what killed processes wrote of a state."""
+    return [path for path in folder.glob("state-*") if is_partial(path, ("state-",))]
 
 
 def read_generations(folder: Path) -> Iterator[tuple[Generation | None, str]]:
     """Read the generations of a run, the last one first; None and what is wrong if one is damaged."""
     for path in sorted(folder.glob(STATE_FILES), reverse=True):
         try:
-            yield Generation(int(path.stem.removeprefix("state-")), *unpack_generation(path.read_bytes())), ""
+            yield Generation(int(path.stem.removeprefix("state-")), *unpack_generation(read_state(path))), ""
         except (OSError, ValueError) as error:
-            yield None, f"{path.name} is damaged ({error})"
+            reason = error.strerror if isinstance(error, OSError) else error
+            yield None, f"{path.name} is damaged ({reason})"
+
+
+def read_state(path: Path) -> bytes:
+    """Return the bytes of a state whose header says how many they are."""
+    with open_regular(path, most=LARGEST_STATE) as file:
+        head = file.read(HEADER.size)
+        length = HEADER.unpack(head)[1] if len(head) == HEADER.size and head.startswith(MAGIC) else 0
+        return head + file.read(length)
 
 
 def pack_generation(head: Head, arrays: Arrays) -> bytes:

@@ -23,17 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import RunFolderError
-from lwa.storage.atomic import PARTIAL, write_whole
-from lwa.storage.generations import PARTIAL_STATE, STATE_FILES, Head, encode_scalar, read_generations
+from lwa.storage.atomic import LARGEST_TEXT, create_file, is_partial, read_regular, write_whole
+from lwa.storage.generations import STATE_FILES, Head, encode_scalar, find_partial_states, read_generations
 from lwa.storage.locks import LOCK_FILE, require_idle
 from lwa.storage.stream import STREAM_FILE, build_record, load_stream
 
 FORMAT = "lwa-run"
 VERSION = 1
 MANIFEST = "manifest.json"
-PARTIAL_MANIFEST = MANIFEST + PARTIAL
-KEPT_FILES = {PARTIAL_MANIFEST, STREAM_FILE, PARTIAL_STATE, LOCK_FILE}
-"""What a killed process may leave behind besides segments and states."""
+KEPT_FILES = {STREAM_FILE, LOCK_FILE}
+"""What a killed process may leave behind besides segments, states, and partial files."""
 SEGMENT_FILES = "draws-" + 5 * "[0-9]" + ".npy"
 
 type Variables = dict[str, NDArray[Any]]
@@ -99,7 +98,7 @@ def require_free(folder: str | os.PathLike[str], *, replace: bool = True) -> Pat
     require_no_links(inside)
     manifest = _read_manifest(path) if path / MANIFEST in inside else {}
     unfinished = not manifest and any(entry.match(STATE_FILES) for entry in inside)
-    ours = unfinished or all(entry.name in KEPT_FILES or entry.match(SEGMENT_FILES) for entry in inside)
+    ours = unfinished or all(is_own(entry) for entry in inside)
     if not (ours or manifest.get("format") == FORMAT):
         raise RunFolderError(f"{path} exists and is not a saved run. Pass the path of a new or empty folder.")
     if (manifest or unfinished) and not replace:
@@ -113,9 +112,14 @@ def require_free(folder: str | os.PathLike[str], *, replace: bool = True) -> Pat
 def require_no_links(files: Iterable[Path]) -> None:
     """Raise if one of a run's files is a link: what is written to it would go elsewhere."""
     for file in files:
-        own = file.name in KEPT_FILES | {MANIFEST} or file.match(SEGMENT_FILES) or file.match(STATE_FILES)
-        if own and file.is_symlink():
+        if (is_own(file) or file.name == MANIFEST or file.match(STATE_FILES)) and file.is_symlink():
             raise RunFolderError(f"{file} is a link to somewhere else, and a run is written to its own folder alone.")
+
+
+def is_own(file: Path) -> bool:
+    """Return whether lwa may have written this file, and been killed before it wrote a manifest or a state."""
+    left = is_partial(file, (MANIFEST, "state"))
+    return left or file.name in KEPT_FILES or file.match(SEGMENT_FILES)
 
 
 def holds_run(path: Path) -> bool:
@@ -125,7 +129,8 @@ def holds_run(path: Path) -> bool:
 
 def find_kept_files(path: Path) -> list[Path]:
     """Return the files of a run with checkpoints, its states first: draws that no state counts are of no use."""
-    return [*path.glob(STATE_FILES), *(file for file in (path / STREAM_FILE, path / PARTIAL_STATE) if file.exists())]
+    stream = [path / STREAM_FILE] if (path / STREAM_FILE).exists() else []
+    return [*path.glob(STATE_FILES), *stream, *find_partial_states(path)]
 
 
 def discard_run(path: Path) -> None:
@@ -196,19 +201,20 @@ def _read_stream(path: Path, segment: dict[str, Any]) -> Variables:
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        manifest = json.loads(read_regular(path / MANIFEST, most=LARGEST_TEXT).decode())
     except FileNotFoundError:
         what = f"{path} holds no run: there is no {MANIFEST}"
         raise RunFolderError(f"{what}. Pass a folder made by fit.save().") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise RunFolderError(f"{path / MANIFEST} cannot be read: {error}. Restore it from a copy.") from None
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise RunFolderError(f"{path / MANIFEST} cannot be read: {reason}. Restore it from a copy.") from None
     return manifest if isinstance(manifest, dict) else {}
 
 
 def _write_segment(path: Path, variables: Variables) -> dict[str, Any]:
     """Write one segment and return its entry in the manifest."""
     segment = _pack(variables)
-    with path.open("wb") as file:  # version 3, since names may be Greek
+    with create_file(path) as file:  # version 3, since names may be Greek
         np.lib.format.write_array(file, segment, version=(3, 0), allow_pickle=False)
     return {"file": path.name, "draws": segment.shape[1], "crc32": zlib.crc32(path.read_bytes())}
 
@@ -218,7 +224,7 @@ def _read_segment(path: Path, segment: dict[str, Any]) -> NDArray[Any]:
     if Path(name).name != name:
         raise RunFolderError(f"{path / MANIFEST} names a file outside the run, {name!r}. It is not lwa's own.")
     try:
-        content = (path / name).read_bytes()
+        content = read_regular(path / name)
     except OSError as error:
         raise RunFolderError(f"{path / name} cannot be read: {error.strerror}. The run is incomplete.") from None
     if zlib.crc32(content) != segment["crc32"]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import RunFolderError
+from lwa.storage.atomic import create_file, open_regular
 
 STREAM_FILE = "draws.rows"
 VERIFIED_BYTES = 1 << 24
@@ -42,7 +43,8 @@ class Stream:
         for name in self.record.names or ():
             records[name] = np.swapaxes(variables[name], 0, 1)
         content = records.tobytes()
-        with self.path.open("r+b" if self.path.exists() else "wb") as file:
+        there = os.path.lexists(self.path)
+        with open_regular(self.path, writing=True) if there else create_file(self.path) as file:
             # This overwrites what an ended process may have left. The rest of it stays until it is overwritten too:
             # it may be mapped.
             file.seek(self.draws * self.draw_bytes)
@@ -61,7 +63,7 @@ class Stream:
             if self.path.stat().st_size < size:
                 return "it was cut off"
             checksum = 0
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 for first in range(0, size, VERIFIED_BYTES):
                     checksum = zlib.crc32(file.read(min(VERIFIED_BYTES, size - first)), checksum)
         except OSError as error:
@@ -75,7 +77,8 @@ class Stream:
                 name: np.empty((self.chains, 0, *self.record[name].shape), self.record[name].base)
                 for name in self.record.names or ()
             }
-        mapped = np.memmap(self.path, self.record, "r", shape=(self.draws, self.chains))
+        with open_regular(self.path) as file:
+            mapped = np.memmap(file, self.record, "r", shape=(self.draws, self.chains))
         return {name: np.swapaxes(mapped[name], 0, 1) for name in self.record.names or ()}
 
     def describe(self) -> dict[str, Any]:

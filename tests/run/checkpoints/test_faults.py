@@ -371,7 +371,8 @@ def test_a_kill_inside_a_checkpoint_changes_no_bit(moment, tmp_path):
     )  # fmt: skip
     assert done.returncode == -signal.SIGKILL, done.stderr
     names = {file.name for file in (tmp_path / "run").iterdir()}
-    assert ("state.partial" in names) == (moment in ("half of the state", "before the state has its name"))
+    partial = any(name.endswith(".partial") for name in names)
+    assert partial == (moment in ("half of the state", "before the state has its name"))
     kept = lwa.load(tmp_path / "run").draws
     assert kept > 0
     same(whole(draws=kept + 100), resumed(tmp_path / "run", draws=kept + 100))

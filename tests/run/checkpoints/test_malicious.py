@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import zlib
 from pathlib import Path
 
@@ -209,7 +210,8 @@ def test_a_segment_that_promises_more_than_there_is(run):
 
 
 @pytest.mark.parametrize(
-    "name", ["draws.rows", "state.partial", "manifest.json.partial", "state-00000009.lwa", ".lock"]
+    "name",
+    ["draws.rows", "state-9.lwa.0123.partial", "manifest.json.0123.partial", "state-00000009.lwa", ".lock"],
 )
 def test_a_link_is_not_written_through(name, run, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
@@ -220,6 +222,40 @@ def test_a_link_is_not_written_through(name, run, tmp_path):
     with pytest.raises(lwa.RunFolderError, match="is a link to somewhere else"):
         lwa.sample(PLAIN, Y, subset_size=50, draws=30, tune=50, seed=1, progress=False).save(run)
     assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_no_report_is_written_through_a_link(run, tmp_path):
+    """What lwa calls the file while it writes it cannot be guessed, and a link of that name would be an error."""
+    (tmp_path / "mine.txt").write_text("mine")
+    for name in ("report.html.partial", "report.html"):
+        (run / name).symlink_to(tmp_path / "mine.txt")
+    with pytest.raises(lwa.InputError, match="is a link to somewhere else"):
+        lwa.load(run).report(run / "report.html")
+    (run / "report.html").unlink()
+    assert lwa.load(run).report(run / "report.html").exists()
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+@pytest.mark.parametrize("name", ["manifest.json", "draws.rows", "report.html"])
+def test_a_pipe_is_not_waited_for(name, run):
+    (run / name).unlink(missing_ok=True)
+    os.mkfifo(run / name)
+    with pytest.raises(lwa.LwaError, match="is not a regular file|it was cut off"):
+        lwa.load(run).report(run / "report.html")
+
+
+def test_a_state_of_50_gigabytes_is_not_read_and_the_one_before_is_used(run):
+    last = sorted(run.glob("state-*.lwa"))[-1]
+    huge = run / "state-00000099.lwa"
+    huge.write_bytes(last.read_bytes())
+    os.truncate(huge, 50 * 2**30)
+    with pytest.warns(lwa.LwaWarning, match="more than lwa writes.*The run resumed from the state before it"):
+        assert lwa.resume(run, PLAIN, Y, draws=40, progress=False).draws == 40
+    for file in run.glob("state-*.lwa"):
+        os.truncate(file, 50 * 2**30)
+    with pytest.raises(lwa.RunFolderError, match="more than lwa writes"):
+        lwa.resume(run, PLAIN, Y, draws=50, progress=False)
 
 
 # Rows

@@ -13,7 +13,7 @@ from lwa.result.report.parameters import show_autocorrelations, show_chains, sho
 from lwa.result.report.reproduce import show_reproduction
 from lwa.result.report.subsets import show_rows
 from lwa.result.report.verdict import list_warnings, show_verdict, show_warnings
-from lwa.storage.atomic import write_whole
+from lwa.storage.atomic import open_regular, write_whole
 
 if TYPE_CHECKING:
     from lwa.result.result import Result
@@ -72,7 +72,7 @@ def require_ours(target: Path) -> None:
     if target.is_dir():
         raise InputError(f"{target} is a folder. Pass the path of a file, such as {target / DEFAULT_NAME}.")
     try:
-        with target.open("rb") as file:
+        with open_regular(target) as file:
             ours = GENERATOR.encode() in file.read(1024)
     except FileNotFoundError:
         return

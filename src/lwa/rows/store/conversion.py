@@ -25,7 +25,8 @@ SHARD_BYTES = 512 * 2**20
 """Of a shard. A kill loses the shard being written. More shards are more open files, and gathers ask every one."""
 MISSING_OPTIONS = ["error", "drop"]
 OWN_FILES = re.compile(
-    rf"(rows-\d{{5}}(-\w+\.npy|\.json)|{files.CONVERSION_FILE}|{files.STORE_MANIFEST})({re.escape(PARTIAL)})?"
+    rf"(rows-\d{{5}}(-\w+\.npy|\.json)|{files.CONVERSION_FILE}|{files.STORE_MANIFEST})"
+    rf"((\.[0-9a-f]{{16}})?{re.escape(PARTIAL)})?"
 )
 
 

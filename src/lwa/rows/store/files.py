@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lwa.errors import DataError
-from lwa.storage.atomic import PARTIAL, publish, sync_folder, write_whole
+from lwa.storage.atomic import LARGEST_TEXT, PARTIAL, create_file, publish, sync_folder, write_whole
 
 STORE_FORMAT = "lwa-rows"
 STORE_VERSION = 1
@@ -44,6 +44,8 @@ def write_record(path: Path, content: JsonRecord) -> None:
 def read_record(path: Path) -> JsonRecord | None:
     """Return what a JSON file holds; None if it does not exist or is no record."""
     try:
+        if not path.is_file() or path.stat().st_size > LARGEST_TEXT:  # a pipe would be waited for
+            return None
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
@@ -93,7 +95,8 @@ class ShardWriter:
             return
         if not self.files:
             for dtype in self.groups:
-                self.files[dtype] = self._path(dtype, PARTIAL).open("wb")
+                self._path(dtype, PARTIAL).unlink(missing_ok=True)  # of a killed process
+                self.files[dtype] = create_file(self._path(dtype, PARTIAL))
                 self._write_header(dtype)
         for dtype, names in self.groups.items():
             rows = np.empty((count, len(names)), dtype)
