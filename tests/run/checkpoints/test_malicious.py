@@ -241,7 +241,7 @@ def test_no_report_is_written_through_a_link(run, tmp_path):
 def test_a_pipe_is_not_waited_for(name, run):
     (run / name).unlink(missing_ok=True)
     os.mkfifo(run / name)
-    with pytest.raises(lwa.LwaError, match="is not a regular file|it was cut off"):
+    with pytest.raises(lwa.LwaError, match=r"is not a regular file|it was cut off"):
         lwa.load(run).report(run / "report.html")
 
 
@@ -250,7 +250,7 @@ def test_a_state_of_50_gigabytes_is_not_read_and_the_one_before_is_used(run):
     huge = run / "state-00000099.lwa"
     huge.write_bytes(last.read_bytes())
     os.truncate(huge, 50 * 2**30)
-    with pytest.warns(lwa.LwaWarning, match="more than lwa writes.*The run resumed from the state before it"):
+    with pytest.warns(lwa.LwaWarning, match=r"more than lwa writes.*The run resumed from the state before it"):
         assert lwa.resume(run, PLAIN, Y, draws=40, progress=False).draws == 40
     for file in run.glob("state-*.lwa"):
         os.truncate(file, 50 * 2**30)
