@@ -434,7 +434,7 @@ class Certificate:
         for label, place, limit in (("shift / sd", 0, TOLERATED_SHIFT), ("variance", 1, TOLERATED_WIDTH**2 - 1)):
             most = int(np.argmax(np.abs(self.moved[:, place])))
             cell = show(self.moved[most, place], self.moved_error[most, place], limit / NOT_MEASURED, "+.3f")
-            lines.append(f"{label:{wide}}  {cell} at most, of {self.names[most]}")
+            lines.append(f"{label:{wide}}  {cell}" + f" at most, of {self.names[most]}" * (cell != NOTHING))
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
