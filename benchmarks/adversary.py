@@ -208,6 +208,8 @@ def as_plain(record):
 
 
 def work(case, seeds, options, pipe):
+    if options["cores"]:
+        os.sched_setaffinity(0, options["cores"])
     try:
         attack(case, seeds, options, pipe.send)
     except Exception:
@@ -293,13 +295,28 @@ class Task:
         return False
 
 
+def cores_of(jobs):
+    """Return two cores for each job, so that what runs do depends on no machine's size; none if there are only two."""
+    if not hasattr(os, "sched_getaffinity") or len(cores := sorted(os.sched_getaffinity(0))) <= 2:
+        return [None] * jobs
+    return [{cores[2 * job % len(cores)], cores[(2 * job + 1) % len(cores)]} for job in range(jobs)]
+
+
+def longest_first(name):
+    """Return the sort key of a case: what its runs took on record, so that no long case is left for the end."""
+    record = HERE / "results" / "adversary.json"
+    cases = json.loads(record.read_text())["cases"] if record.exists() else {}
+    return -cases.get(name, {}).get("seconds", np.inf)
+
+
 def attack_all(given, finished):
     """Attack all cases, `given.jobs` at a time; call `finished(task)` after each."""
     options = {"advice": given.advice, "data_seed": 0}
+    pairs = cores_of(given.jobs)
     seeds = [] if given.references else list(range(1, given.seeds + 1))
     names = [
         (name, data_seed)
-        for name in CASES
+        for name in sorted(CASES, key=longest_first)
         if not given.cases or any(part in name for part in given.cases)
         for data_seed in range(given.data_seeds)
     ]
@@ -308,6 +325,7 @@ def attack_all(given, finished):
     while waiting or running:
         while waiting and len(running) < given.jobs:
             running.append(waiting.pop(0))
+            running[-1].options["cores"] = pairs.pop()
             running[-1].began = time.monotonic()
             running[-1].start()
         ready = wait([task.pipe for task in running], timeout=1.0)
@@ -318,6 +336,7 @@ def attack_all(given, finished):
             if over:
                 task.process.join()
                 running.remove(task)
+                pairs.append(task.options["cores"])
                 task.found["seconds"] = round(time.monotonic() - task.began, 1)
                 finished(task)
 
