@@ -174,21 +174,29 @@ class Posterior:
     def find_mode(self, start):
         """Return the mode near a start and the curvature there, by BFGS and Newton's steps."""
 
-        def down(theta):
-            value, slope = self._slope(theta, self.on_device)
-            bad = not np.isfinite(value)
-            return (1e300, np.zeros(len(theta))) if bad else (-float(value), -np.asarray(slope))
+        unit = self._find_units(start)
 
-        theta = minimize(down, start, jac=True, method="BFGS", options={"maxiter": 500}).x
+        def down(at):
+            value, slope = self._slope(at * unit, self.on_device)
+            bad = not np.isfinite(value)
+            return (1e300, np.zeros(len(at))) if bad else (-float(value), -np.asarray(slope) * unit)
+
+        at = minimize(down, start / unit, jac=True, method="BFGS", options={"maxiter": 500}).x
         for _ in range(20):
-            bend = -np.asarray(self._bend(theta, self.on_device))
+            bend = -np.asarray(self._bend(at * unit, self.on_device)) * np.outer(unit, unit)
             values, axes = np.linalg.eigh(bend)
             values = np.maximum(np.abs(values), 1e-10 * np.abs(values).max())
-            step = axes @ ((axes.T @ -down(theta)[1]) / values)
-            if not np.isfinite(step).all() or step @ bend @ step < 1e-8 or down(theta + step)[0] > down(theta)[0]:
+            step = axes @ ((axes.T @ -down(at)[1]) / values)
+            if not np.isfinite(step).all() or step @ bend @ step < 1e-8 or down(at + step)[0] > down(at)[0]:
                 break
-            theta = theta + step
-        return theta, (axes * values) @ axes.T
+            at = at + step
+        return at * unit, (axes * values) @ axes.T / np.outer(unit, unit)
+
+    def _find_units(self, start):
+        """Return units in which parameters are alike, from the curvature at the start if that spans eight decades."""
+        bend = -np.diag(np.asarray(self._bend(start, self.on_device)))
+        apart = np.isfinite(bend).all() and bend.min() > 0 and bend.max() > 1e8 * bend.min()
+        return bend**-0.5 if apart else np.ones(len(start))
 
 
 def as_float64(column):
