@@ -1,12 +1,8 @@
 """Programs of many short steps: options that a version of XLA does not know are left out, and change no result."""
 
-import time
-from concurrent.futures import ThreadPoolExecutor
-
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax._src import compilation_cache
 
 from lwa.backend import xla
 
@@ -39,24 +35,3 @@ def test_a_program_is_traced_once():
     add(jnp.zeros(2))
     add(jnp.ones(2))
     assert len(traced) == 1
-
-
-def test_jax_loads_programs_from_disk_by_the_function_that_is_locked():
-    assert hasattr(compilation_cache.get_executable_and_time, "__wrapped__")
-
-
-def test_one_thread_at_a_time_loads_a_program(monkeypatch):
-    inside, most = [], []
-
-    def load(key):
-        inside.append(key)
-        most.append(len(inside))
-        time.sleep(0.01)
-        inside.remove(key)
-        return key
-
-    monkeypatch.setattr(compilation_cache, "get_executable_and_time", load)
-    xla.lock_cache_reads()
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(compilation_cache.get_executable_and_time, range(8))) == list(range(8))
-    assert max(most) == 1

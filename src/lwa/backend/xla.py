@@ -8,10 +8,8 @@ other (`benchmarks/choices.py` times both). Cohorts use the cores.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
-from threading import Lock
 
 import jax
-from jax._src import compilation_cache
 
 CPU_OPTIONS: dict[str, str | int] = {
     "xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED",  # one step after the other
@@ -73,24 +71,3 @@ def find_cpu_options() -> dict[str, str | int] | None:
     except jax.errors.JaxRuntimeError:
         return None
     return CPU_OPTIONS
-
-
-def lock_cache_reads() -> None:
-    """Let one thread at a time load a program from JAX's cache on disk.
-
-    A run compiles on two threads. Of some thousand runs one ended in a segmentation fault with both of them inside this
-    function (JAX 0.12.0). JAX has no public place for a lock; if the function has another name, nothing is changed.
-    """
-    load, lock = getattr(compilation_cache, "get_executable_and_time", None), Lock()
-    if load is None:
-        return
-
-    @wraps(load)
-    def load_alone(*args: object, **kwargs: object) -> object:
-        with lock:
-            return load(*args, **kwargs)
-
-    compilation_cache.get_executable_and_time = load_alone  # type: ignore[assignment]
-
-
-lock_cache_reads()
