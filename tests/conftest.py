@@ -4,7 +4,14 @@ import sys
 
 import pytest
 
+from lwa.backend.xla import make_room_for_programs
 from lwa.cli.app import main
+
+
+@pytest.fixture(autouse=True, scope="module")
+def room_for_programs():
+    """Forget compiled programs between files: what runs the kernels by themselves, as tests do, does not."""
+    make_room_for_programs()
 
 
 @pytest.fixture

@@ -35,3 +35,22 @@ def test_a_program_is_traced_once():
     add(jnp.zeros(2))
     add(jnp.ones(2))
     assert len(traced) == 1
+
+
+def test_programs_are_forgotten_before_their_memory_maps_run_out(monkeypatch):
+    """Beyond the maps that Linux allows a process, the next program of XLA ends it with a segmentation fault."""
+    traced = []
+
+    @jax.jit
+    def add(x):
+        traced.append(1)
+        return x + 1
+
+    add(0.0)
+    xla.make_room_for_programs()
+    add(0.0)
+    assert len(traced) == 1
+    monkeypatch.setattr(xla, "measure_used_maps", lambda: 0.9)
+    xla.make_room_for_programs()
+    add(0.0)
+    assert len(traced) == 2

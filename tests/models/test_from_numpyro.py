@@ -29,6 +29,7 @@ DATA = {
     "exposure": rng.uniform(0.5, 2.0, N),
     "pair": rng.normal(size=(N, 2)),
     "triple": rng.normal(size=(N, 3)),
+    "share": rng.uniform(0.1, 0.9, N),
 }
 
 
@@ -106,6 +107,14 @@ def negative_binomial(x, count):
         numpyro.sample("count", dist.NegativeBinomial2(jnp.exp(x @ beta), concentration), obs=count)
 
 
+def beta(x, share):
+    """Its log density is made of functions with derivatives of their own, which take no NumPy array inside vmap."""
+    slope = numpyro.sample("slope", dist.Normal(0, 2).expand([2]).to_event(1))
+    with numpyro.plate("rows", len(share)):
+        mean = 1 / (1 + jnp.exp(-x @ slope))
+        numpyro.sample("share", dist.Beta(5 * mean, 5 * (1 - mean)), obs=share)
+
+
 def mixture(y):
     w = numpyro.sample("w", dist.Dirichlet(jnp.ones(2)))
     mu = numpyro.sample("mu", dist.TransformedDistribution(dist.Normal(jnp.zeros(2), 3).to_event(1), ORDERED))
@@ -143,6 +152,7 @@ MODELS = {
     covariance: {},
     horseshoe: {},
     negative_binomial: {},
+    beta: {},
     mixture: {},
     two_sites: {},
     subsampled: {},

@@ -5,12 +5,16 @@ microsecond, and handing them from thread to thread takes longer than the steps 
 other (`benchmarks/choices.py` times both). Cohorts use the cores.
 """
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
 
 import jax
 
+MOST_MAPS = 0.4
+"""Share of the memory maps of a process from which programs are forgotten. One fit and its certificate add some 160 of
+65,530, if no program of an earlier one serves."""
 CPU_OPTIONS: dict[str, str | int] = {
     "xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED",  # one step after the other
     "xla_cpu_prefer_vector_width": 512,  # 256 by default, even if the processor has twice as much
@@ -20,6 +24,25 @@ CPU_OPTIONS: dict[str, str | int] = {
 def accelerated() -> bool:
     """Return whether programs run on a GPU or another accelerator rather than on a CPU."""
     return jax.default_backend() != "cpu"
+
+
+def make_room_for_programs() -> None:
+    """Forget compiled programs if they hold many memory maps: past the limit of Linux, XLA's next program is a crash.
+
+    Programs that are needed again are compiled again. So a process can fit thousands of models, one after the other.
+    """
+    if measure_used_maps() > MOST_MAPS:
+        jax.clear_caches()  # type: ignore[no-untyped-call]
+        gc.collect()
+
+
+def measure_used_maps() -> float:
+    """Return the share of the memory maps that this process may have that it has; 0 if the system does not tell."""
+    try:
+        with open("/proc/self/maps", "rb") as maps, open("/proc/sys/vm/max_map_count", "rb") as most:
+            return sum(1 for _ in maps) / int(most.read())
+    except OSError:
+        return 0.0
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import PyTree
@@ -55,7 +56,9 @@ def find_derived_names(model: Adapter, init: PyTree, few: PyTree, last: PyTree, 
 
     @jax.jit  # as a whole: one by one, JAX compiles every operation of the model
     def compare(theta: PyTree) -> PyTree:
-        alone = jax.vmap(lambda row: model.log_likelihood(theta, row))(jax.tree.map(lambda leaf: leaf[:, None], few))
+        # As JAX's arrays: functions with a derivative of their own, such as xlogy, take no NumPy array inside vmap.
+        single = jax.tree.map(lambda leaf: jnp.asarray(leaf)[:, None], few)
+        alone = jax.vmap(lambda row: model.log_likelihood(theta, row))(single)
         terms = model.log_likelihood(theta, few), alone[:, 0]
         others = ((model.log_prior(theta, rows), model.deterministic(theta, rows)) for rows in (few, last))
         return terms, *others
