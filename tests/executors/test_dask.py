@@ -158,6 +158,8 @@ def test_the_command_line(client, tmp_path):
         columns = {"x": x, "y": rng.random(50_000) < 1 / (1 + np.exp(-x)), "kind": rng.choice(["a", "b", "c"], 50_000)}
         pq.write_table(pa.table(columns), table / f"part{part}.parquet")
     here = fitted(table, tmp_path / "here")
+    client.cluster.scale(2)  # a nanny whose worker was killed as it came up, in a test before, may have given up
+    client.wait_for_workers(2, timeout=60)
     there = fitted(table, tmp_path / "there", "--dask", client.scheduler.address)
     assert (here.returncode, there.returncode) == (0, 0), (here.stderr, there.stderr)
     same(lwa.load(tmp_path / "here"), lwa.load(tmp_path / "there"))
