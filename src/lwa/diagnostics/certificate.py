@@ -30,6 +30,8 @@ INTERVAL = 3.29
 """Length of a Gaussian's central 90 % interval, in sds."""
 PASSES, LONGER = 10, 4
 """Corrections by `fit.polish`, and how many times as many draws of an exact algorithm, that a remedy names."""
+LARGER = 4
+"""How many times as large a subset a remedy names, if no step can read all rows."""
 MOST_ASKED, MARGIN = 20_000, 1.2
 """Gradients that a remedy asks for at the most, and how many times as many as it seems to need."""
 LONGEST = 1.5
@@ -341,12 +343,19 @@ class Certificate:
             return {"subset_size": made.whole} if made.in_one_step else {"passes": PASSES}
         points = self.points if self.lacking_points <= 1.0 else grow(self.points, MARGIN * self.lacking_points)
         if points > MOST_ASKED:
-            return {}
+            return self._ask_for_rows()
         draws = self.draws if self.lacking_draws <= 1.0 else grow(self.draws, self.lacking_draws)
         if points > self.chains * draws:
             draws = grow(points, 1 / self.chains)
         wanted = {"draws": draws} if draws > self.draws else {}
         return wanted | ({"points": points} if points > self.points else {})
+
+    def _ask_for_rows(self) -> dict[str, int]:
+        """Return a larger subset, if draws came from subsets, which may have led them where gradients tell nothing."""
+        made = self.made_by
+        if made.whole is None or made.subset_size is None or made.subset_size >= made.whole:
+            return {}
+        return {"subset_size": made.whole if made.in_one_step else min(made.whole, LARGER * made.subset_size)}
 
     @property
     def remedy(self) -> str:
@@ -377,6 +386,11 @@ class Certificate:
     def _ask_for_more(self, advice: dict[str, int]) -> str:
         """Return which of draws and gradients are too few."""
         points, draws = advice.get("points"), advice.get("draws")
+        if size := advice.get("subset_size"):
+            return (
+                "Gradients at these draws do not tell: the posterior is too far from Gaussian, or subsets of "
+                f"{self.made_by.subset_size} led the chains astray. Sample again with subset_size={size}."
+            )
         if draws is None and points is None:
             return (
                 "This posterior is too far from Gaussian for gradients to tell. Compare these draws with those of a "
