@@ -36,6 +36,7 @@ from pathlib import Path
 
 import adversary_units  # noqa: F401 - registers its cases
 import adversary_ways  # noqa: F401 - registers its cases
+import jax
 import numpy as np
 from accuracy import HERE, machine
 from adversary_cases import CASES
@@ -479,7 +480,7 @@ runs and parameters, in sds of the reference. n is the subset size that lwa chos
 
 {table}
 {messages}
-Measured on {date} by `{command}` on {machine} (JAX {jax}).
+Measured on {date} by `{command}` on {machine}.
 All numbers, with the errors of the references: `benchmarks/results/adversary.json`.
 """
 
@@ -505,7 +506,7 @@ def write_page(path, record):
         messages += ["| verdict and remedy | followed | PASS | right too |", "|---|---|---|---|"]
         messages += [f"| {kind} | {count} | {ended} | {helped} |" for kind, count, ended, helped in followed]
     filled = PAGE.format(
-        **summary | {name: record[name] for name in ("date", "command", "machine", "jax")},
+        **summary | {name: record[name] for name in ("date", "command", "machine")},
         cases=len(cases), seeds=max(len(found["runs"]) for found in cases.values()),
         requirements="\n".join(holds), table="\n".join(table_of(cases)), messages="\n".join([*messages, ""]),
     )  # fmt: skip
@@ -550,6 +551,7 @@ def read_arguments():
     parser.add_argument("--references", action="store_true", help="only compute references")
     parser.add_argument("--advice", action="store_true", help="also do what messages and certificates advise")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "adversary.json")
+    parser.add_argument("--add", action="store_true", help="keep the other cases on record")
     parser.add_argument("--page", type=Path, help="write the page of results there")
     parser.add_argument("--page-only", action="store_true", help="write the page from the results on record")
     return parser.parse_args()
@@ -558,6 +560,11 @@ def read_arguments():
 def machine_in_words():
     cores = os.cpu_count()
     return f"{ {1: 'one', 2: 'two', 4: 'four'}.get(cores, cores) } {platform.machine().replace('_', '-')} cores"
+
+
+def join_machines(cases):
+    """Return the machines of all cases, in words."""
+    return " and ".join(dict.fromkeys(found["machine"] for found in cases.values()))
 
 
 def command_of(given):
@@ -571,7 +578,7 @@ def main():
     if given.page_only:
         write_page(given.page or HERE.parent / "docs" / "adversary.md", json.loads(given.out.read_text()))
         return
-    cases = {}
+    cases = json.loads(given.out.read_text())["cases"] if given.add and given.out.exists() else {}
 
     def finished(task):
         print(line_of(task), flush=True)
@@ -579,7 +586,8 @@ def main():
         if "broken" not in task.found and task.runs:
             cases[task.case if not seed else f"{task.case}_{seed}"] = task.found
             ordered = {name: cases[name] for name in sorted(cases, key=lambda name: order.get(name, len(order)))}
-            made = {"date": date.today().isoformat(), **machine(), "machine": machine_in_words()}
+            task.found["machine"] = f"{machine_in_words()} (JAX {jax.__version__})"
+            made = {"date": date.today().isoformat(), **machine(), "machine": join_machines(ordered)}
             record = made | {"command": command_of(given), "summary": summarise(ordered), "cases": ordered}
             given.out.parent.mkdir(parents=True, exist_ok=True)
             given.out.write_text(json.dumps(record, indent=1) + "\n")

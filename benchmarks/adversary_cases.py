@@ -164,7 +164,7 @@ add("logistic_d50_n5e3_t2.5", HEAVY, logistic_of_stream, start=1, sets=OTHER[:2]
 add("logistic_d20_n2e4_t2.5_again", HEAVY, logistic_of_stream, start=1, sets=OTHER)
 add("logistic_d13_n1e5_t2.2", HEAVY, logistic, N=100_000, d=13, design=student(2.2), points=40_000)
 add("logistic_d30_n3e4_lognormal", HEAVY, logistic, N=30_000, d=30, design=lognormal, scale=1.0)
-add("logistic_d20_n1e6_t2.2", HEAVY, logistic, N=1_000_000, d=20, design=student(2.2), points=9000)
+add("logistic_d20_n1e6_t2.2", HEAVY, logistic, N=1_000_000, d=20, design=student(2.2), points=12_000)
 add("logistic_d20_n2e4_correlated", TIED, logistic, N=20_000, d=20, design=correlated)
 add("logistic_d40_n5e4_correlated_heavy", f"{TIED} with heavy tails", logistic, N=50_000, d=40, design=correlated_heavy)
 add("poisson_d15_n2e4_t2.5", HEAVY, poisson, N=20_000, d=15, design=T25, scale=0.2)
@@ -273,7 +273,7 @@ def few_positives(seed, N, positives, points):
 
 
 add("logistic_20_positives_in_1e4", "20 positives", few_positives, N=10_000, positives=20, points=400_000)
-add("logistic_50_positives_in_1e6", "50 positives", few_positives, N=1_000_000, positives=50, points=9000)
+add("logistic_50_positives_in_1e6", "50 positives", few_positives, N=1_000_000, positives=50, points=12_000)
 
 
 @case("a covariate that separates all but three rows")
