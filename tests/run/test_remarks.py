@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lwa
+from lwa.diagnostics.autocorrelation import effective_draws
 from lwa.run.budget import Budget
 from lwa.run.remarks import enlarge_budget, find_edge
 from lwa.targets.reference import Reference
@@ -104,3 +105,24 @@ def test_corrections_that_are_mostly_refused():
     assert refused.advice == {"subset_size": 200}
     fit, _ = sample(model, data, **options | refused.advice)
     assert fit.sample_stats["acceptance_rate"].mean() > 0.05
+
+
+@pytest.mark.slow
+def test_if_many_parameters_have_no_mode_the_advice_is_nuts_on_all_rows_and_helps():
+    """Effects of 8 groups that hardly differ, not centred: gradients at the mode vanish along a ridge."""
+    rng = np.random.default_rng(82)
+    g = rng.integers(0, 8, 3000)
+    y = 1.0 + 0.05 * rng.normal(size=8)[g] + rng.normal(size=3000)
+    model = lwa.Model(
+        lambda t, rows: -0.5 * (rows["y"] - t["mu"] - jnp.exp(t["log_tau"]) * t["z"][rows["g"]]) ** 2,
+        lambda t: -0.5 * (t["mu"] ** 2 / 25 + jnp.sum(t["z"] ** 2) + jnp.exp(2 * t["log_tau"])) + t["log_tau"],
+        {"mu": 0.0, "log_tau": 0.0, "z": jnp.zeros(8)},
+    )
+    with pytest.raises(lwa.InputError, match=r"kernel=lwa\.kernels\.NUTS\(\) needs no mode") as refused:
+        lwa.sample(model, {"g": g, "y": y}, seed=1, progress=False)
+    assert refused.value.advice["kernel"] == lwa.kernels.NUTS()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", lwa.LwaWarning)  # some trajectories diverge in the funnel
+        fit = lwa.sample(model, {"g": g, "y": y}, seed=1, progress=False, **refused.value.advice)
+    assert fit.certify(progress=False).outcome != "fail"
+    assert effective_draws(fit.posterior["z"].reshape(4, -1, 8)).min() > 400

@@ -50,6 +50,9 @@ NOT_GAUSSIAN = 0.7
 """If less than this share is accepted, trajectories of some gradients are better, given enough parameters."""
 OUTSIDE = 0.05
 """If less than this share is accepted, θ̂ is not in the bulk, and trajectories must find their own length."""
+MOST_WALKED = 5
+"""Parameters up to which a random walk on all rows is as good as NUTS. Of 8 group effects that are not centred, with an
+sd near 0, a walk's 4,000 draws are worth 22 to 230, and those of NUTS at least 1,480."""
 TRAJECTORIES, TAILS = 10, 20
 """Trajectories are worth their gradients from 10 parameters on; up to 20, a Student-t covers a skewed or heavy-tailed
 posterior better than the Gaussian. Effective draws per second, in thousands, by the predicted share of accepted
@@ -277,6 +280,11 @@ def choose_kernel(d: int, *, calibrated: bool, accepted: float | None = None, he
     if accepted is None or accepted >= GAUSSIAN:
         return Autoregressive()
     return Autoregressive(df=8.0) if d <= TAILS else Autoregressive()
+
+
+def choose_kernel_of_all_rows(d: int) -> NUTS | None:
+    """Return NUTS for a posterior of d parameters without a mode, if a step reads all rows; None if a walk will do."""
+    return NUTS() if d > MOST_WALKED else None
 
 
 def evaluate(

@@ -53,8 +53,8 @@ SCORE_EVALUATIONS = 2**20
 """Points and proposals × rows in one compiled call: 4 MiB per temporary array. At 300 of each, blocks of 1024 to 4096
 rows are equally fast and 16,384 half as fast (logistic, d = 10, 2 cores)."""
 SCORED_ROWS = 8192
-"""Rows in one such call at most. With 24 points and 32,768 rows half of the time goes to the system, which takes the memory
-of temporary arrays back after every call: 4.2 s for 10⁷ rows, and 2.1 s with this (logistic, d = 10, 2 cores)."""
+"""Rows in one such call at most. With 24 points and 32,768 rows half of the time goes to the system, which takes the
+memory of temporary arrays back after every call: 4.2 s for 10⁷ rows, 2.1 s with this (logistic, d = 10, 2 cores)."""
 ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from lwa.data.data import Data
 from lwa.engine.cohort import group_chains, warm_up_beside
-from lwa.engine.problem import Problem, Wishes, build_problem, choose_kernel
+from lwa.engine.problem import Problem, Wishes, build_problem, choose_kernel, choose_kernel_of_all_rows
 from lwa.errors import (
     CollapsedError,
     InputError,
@@ -80,8 +80,10 @@ def add_advice(error: ModelError, data: Data) -> ModelError:
     if isinstance(error, CollapsedError):
         text = f"Then pass {describe_arguments(advice)}, kernel=lwa.kernels.NUTS(), which needs no mode: {every}"
         return CollapsedError(f"{error} {text}")
-    text = f"If the posterior is proper, {describe_arguments(advice)} needs no mode: {every}"
-    return NoModeError(f"{error} {text}", advice=advice)
+    call = describe_arguments(advice)
+    if not data.model.in_python and (kernel := choose_kernel_of_all_rows(data.model.dimension)):
+        call, advice = f"{call}, kernel=lwa.kernels.NUTS()", advice | {"kernel": kernel}
+    return NoModeError(f"{error} If the posterior is proper, {call} needs no mode: {every}", advice=advice)
 
 
 def describe_fallback(reason: ModelError, powered: Settings, data: Data) -> LwaWarning:
