@@ -95,7 +95,7 @@ def show_methods(model, names):
     lines += ["|---|---|---|---|---|---|---|"]
     for method, found in model["methods"].items():
         if found["outcome"] == "refused":
-            lines.append(f"| {names[method]} | refused: {found['words']} | | | | | |")
+            lines.append(f"| {names[method]} | refused: {found['words'].split(': ')[0]} | | | | | |")
             continue
         low, high = found["sd_ratio"]
         lines.append(
