@@ -304,9 +304,18 @@ def holds(kind, shares):
     return share >= limit if kind in AT_LEAST else share <= limit
 
 
-def record_cases(given, found):
-    """Write what was measured; cases that were left out keep what is on record for as many seeds."""
-    before = json.loads(given.out.read_text())["cases"] if given.out.exists() and (given.only or given.but) else {}
+def read_record(given):
+    """Return the cases on record, which those that are measured now replace; refuse a record of other seeds."""
+    if not (given.only or given.but) or not given.out.exists():
+        return {}
+    record = json.loads(given.out.read_text())
+    if record["seeds"] != given.seeds:
+        raise SystemExit(f"{given.out} is of {record['seeds']} seeds, not {given.seeds}. Pass another file as --out.")
+    return record["cases"]
+
+
+def record_cases(given, before, found):
+    """Write what was measured, and what was on record of other cases."""
     cases = {name: (before | found)[name] for name in CASES if name in before or name in found}
     record = {
         "date": date.today().isoformat(),
@@ -327,7 +336,7 @@ def main():
     chosen = [name for name in CASES if not given.only or any(part in name for part in given.only)]
     names = [name for name in chosen if not any(part in name for part in given.but)]
     machine = f"{os.cpu_count()} {platform.machine()} cores, JAX {jax.__version__}"
-    found, kept = {}, True
+    before, found, kept = read_record(given), {}, True
     with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as pool:
         # All at once, so that no process waits for the last seeds of a case.
         judged = pool.map(judge, [(name, seed) for name in names for seed in range(given.seeds)], chunksize=25)
@@ -346,7 +355,7 @@ def main():
             line += "" if ok else f"  DOES NOT HOLD ({case.kind})"
             odd = [f"\n    seed {seed}: {verdict[:200]}" for _, seed, outcome, _, verdict in made if outcome in against]
             print(line + "".join(odd[:2]), flush=True)
-            record_cases(given, found)
+            record_cases(given, before, found)
     print(f"Written to {given.out}")
     print("All hold." if kept else "NOT ALL HOLD.")
 

@@ -174,7 +174,7 @@ MAY_IMPORT = {
     "executors": "errors",
     "rows": "errors user storage executors",
     "models": "errors user executors rows",
-    "data": "errors user executors rows models",
+    "data": "errors user backend executors rows models",
     "targets": "errors user backend rows models",
     "summaries": "errors user backend rows models targets",
     "kernels": "errors user models targets",

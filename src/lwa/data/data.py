@@ -7,6 +7,7 @@ from typing import Any, TypeGuard
 import jax
 import numpy as np
 
+from lwa.backend.xla import make_room_for_programs
 from lwa.errors import InputError
 from lwa.executors import Executor, Serial
 from lwa.models.check import check_model, choose_row_numbers
@@ -141,8 +142,10 @@ def lay_out(
     """Return the rows of `data` as the units that the model needs, and the model, checked on a few of them.
 
     `Data` passes unchanged. `progress` shows the conversion of a table on disk, `executor` computes passes, and `dtype`
-    is the precision in which the model is checked.
+    is the precision in which the model is checked. Runs, rivals and certificates begin here, so programs of earlier
+    ones are forgotten here if they are too many.
     """
+    make_room_for_programs()
     if isinstance(data, Data):
         return data if executor is None else data.compute_with(executor)
     return check(lay_out_units(model, data, progress, executor).compute_with(executor), dtype)

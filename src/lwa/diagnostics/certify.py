@@ -5,7 +5,7 @@ import numpy as np
 from jaxtyping import Float64
 from numpy.typing import NDArray
 
-from lwa.backend.xla import full_precision, make_room_for_programs
+from lwa.backend.xla import full_precision
 from lwa.data.data import Data, lay_out
 from lwa.data.lead_in import extend_lead_in
 from lwa.diagnostics.certificate import ANOTHER, MARGIN, Certificate, MadeBy
@@ -90,7 +90,6 @@ def certify(
 def lay_out_for(model: Model | Unbound, data: object, *, progress: bool, executor: Executor | None) -> Data:
     """Return the model bound to its data."""
     require_model(model)
-    make_room_for_programs()
     require_executor(executor)
     return lay_out(model, data, progress, executor)
 

@@ -51,8 +51,9 @@ NOT_GAUSSIAN = 0.7
 OUTSIDE = 0.05
 """If less than this share is accepted, θ̂ is not in the bulk, and trajectories must find their own length."""
 MOST_WALKED = 5
-"""Parameters up to which a random walk on all rows is as good as NUTS. Of 8 group effects that are not centred, with an
-sd near 0, a walk's 4,000 draws are worth 22 to 230, and those of NUTS at least 1,480."""
+"""Parameters up to which the advice is a random walk on all rows. With 2 it is right and NUTS diverges; with 10,
+of groups that are not centred, a walk's 4,000 draws are worth 22 to 230 and those of NUTS at least 1,480 (`banana` and
+`numpyro_not_centred` of `benchmarks/adversary.py`)."""
 TRAJECTORIES, TAILS = 10, 20
 """Trajectories are worth their gradients from 10 parameters on; up to 20, a Student-t covers a skewed or heavy-tailed
 posterior better than the Gaussian. Effective draws per second, in thousands, by the predicted share of accepted

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import PyTree
 
-from lwa.backend.xla import full_precision, make_room_for_programs
+from lwa.backend.xla import full_precision
 from lwa.data.data import lay_out
 from lwa.errors import ExecutorError
 from lwa.executors import Executor
@@ -158,7 +158,6 @@ def run_stages(
 ) -> Result:  # fmt: skip
     """Run all stages, from a checkpoint if `begun` is one."""
     require_model(model)
-    make_room_for_programs()
     if executor is not None:
         require_executor(executor)
     settings = options.Settings.check(asked, ordered=model.ordered is not False)
