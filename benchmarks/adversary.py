@@ -1,9 +1,10 @@
 """Attack default runs: is `lwa.sample(model, data, seed=s)` right, or does it say that it is not?
 
-    python benchmarks/adversary.py                          # all cases, ten seeds each; about an hour on two cores
+    python benchmarks/adversary.py                          # all cases, ten seeds each; some hours on two cores, most of them for references
     python benchmarks/adversary.py --cases wall student_df --seeds 2
     python benchmarks/adversary.py --references             # only the references, which are kept in .cache/adversary
     python benchmarks/adversary.py --advice                 # also do what warnings, errors and certificates advise
+    python benchmarks/adversary.py --advice --add --cases arma   # again, beside the other cases on record
 
 Each case (`adversary_cases.py`) is one data set and ten runs with default arguments, compared with a reference of known
 error (`adversary_references.py`) in the model's unconstrained space. For every parameter, in sds of the reference,
