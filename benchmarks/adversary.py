@@ -1,6 +1,6 @@
 """Attack default runs: is `lwa.sample(model, data, seed=s)` right, or does it say that it is not?
 
-    python benchmarks/adversary.py                          # all cases, ten seeds each; some hours on two cores, most of them for references
+    python benchmarks/adversary.py                          # all cases, ten seeds each; more than an hour on two cores
     python benchmarks/adversary.py --cases wall student_df --seeds 2
     python benchmarks/adversary.py --references             # only the references, which are kept in .cache/adversary
     python benchmarks/adversary.py --advice                 # also do what warnings, errors and certificates advise
